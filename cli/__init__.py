@@ -1,0 +1,1 @@
+"""The `dag` command."""
