@@ -1,0 +1,168 @@
+"""Values to bytes and back. Strict: what isn't exactly the canonical form of one value is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import BinaryIO
+
+from objstore.attachment import Attachment
+from objstore.canonical import canonical_and_id
+from objstore.jsonvalue import FloatFound, Json, loads, loads_exactly
+from objstore.kinds import Kind
+from objstore.limits import MAX_OBJECT_BYTES
+from objstore.message import Message, Part, TextPart
+from objstore.node import Node
+from objstore.records import Call, Description, Note, Tombstone
+from refs.errors import CorruptObject, InvalidId, InvalidValue, LimitExceeded
+from refs.ids import Oid, PayloadId, parse_oid
+
+Value = Message | Node | Call | Note | Description | Tombstone | bytes
+"""What can be stored; bytes are a payload."""
+
+_RECORDS: Mapping[Kind, type[Call] | type[Note] | type[Description]] = {
+    Kind.CALL: Call,
+    Kind.NOTE: Note,
+    Kind.DESCRIPTION: Description,
+}
+
+
+def encode(value: Value) -> tuple[Kind, Oid, bytes]:
+    """(kind, id, canonical bytes) of a value. A tombstone's id is that of the object it stands for.
+
+    Raises `LimitExceeded` for an object that no store would take.
+    """
+    if isinstance(value, Message):
+        written, oid = canonical_and_id(value)
+        return Kind.MESSAGE, oid, written
+    if isinstance(value, bytes):
+        return Kind.PAYLOAD, Oid(sha256(value).hexdigest()), value
+    raw = value.canonical()
+    if len(raw) > MAX_OBJECT_BYTES:
+        raise LimitExceeded("an object", len(raw), MAX_OBJECT_BYTES)
+    if isinstance(value, Tombstone):
+        return value.kind, value.id, raw
+    kind = Kind.NODE if isinstance(value, Node) else value.kind
+    return kind, Oid(sha256(raw).hexdigest()), raw
+
+
+def decode(kind: Kind, raw: bytes) -> Value:
+    """The value whose canonical form is exactly `raw`, or `CorruptObject`.
+
+    A message or payload may be a `Tombstone`. `raw` may come from anywhere: a hash check alone would let
+    non-canonical twins in, so the value is written again and compared.
+    """
+    if kind is Kind.PAYLOAD:
+        return raw
+    for parse in (loads, loads_exactly):
+        try:
+            value = parse(raw)
+            if not isinstance(value, Mapping):
+                raise InvalidValue("", "not a JSON object")
+            made = _build(kind, value)
+        except InvalidValue as error:
+            raise CorruptObject(kind, sha256(raw).hexdigest(), str(error)) from error
+        if encode(made)[2] == raw:
+            return made
+    raise CorruptObject(kind, sha256(raw).hexdigest(), "not in canonical form")
+
+
+def _build(kind: Kind, value: Mapping[str, Json]) -> Message | Node | Call | Note | Description | Tombstone:
+    if kind is Kind.MESSAGE:
+        return Tombstone.from_dict(value) if "tombstone" in value else Message.from_dict(value)
+    if kind is Kind.NODE:
+        return Node.from_dict(dict(value))
+    return _RECORDS[kind].from_dict(value)
+
+
+def read_message(
+    raw: bytes, oid: Oid | None = None, open_payload: Callable[[PayloadId], BinaryIO] | None = None
+) -> Message | Tombstone:
+    """A message from stored bytes whose hash has been checked: canonical, or condensed with `oid` its id.
+
+    Faster than `decode`: nothing is written again. With `open_payload`, attachments whose bytes stand in a
+    payload are read when they are asked for. Raises `CorruptObject`.
+    """
+    try:
+        value = loads(raw)
+        if open_payload is not None:
+            value = _hydrate(value, open_payload)
+        try:
+            made = _read(value)
+        except FloatFound:
+            value = loads_exactly(raw)
+            if open_payload is not None:
+                value = _hydrate(value, open_payload)
+            made = Message.from_dict(value)
+    except (InvalidValue, InvalidId) as error:
+        raise CorruptObject(Kind.MESSAGE, oid or sha256(raw).hexdigest(), str(error)) from error
+    if oid is not None and isinstance(made, Message):
+        object.__setattr__(made, "_id", oid)
+    return made
+
+
+def _read(value: Json) -> Message | Tombstone:
+    if not isinstance(value, dict):
+        raise InvalidValue("", "not a JSON object")
+    if "tombstone" in value:
+        return Tombstone.from_dict(value)
+    parts = value.get("parts")
+    if len(value) == 2 and isinstance(parts, list) and len(parts) == 1 and parts[0].keys() == _BARE_TEXT:
+        return Message(value["role"], (TextPart(parts[0]["text"]),))
+    return Message.from_dict(value, tell_floats=True)
+
+
+_BARE_TEXT = {"text", "type"}
+
+
+def _hydrate(value: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
+    """Put lazy attachments where a condensed message names payloads."""
+    if not isinstance(value, dict) or not isinstance(value.get("parts"), list):
+        return value
+    return {**value, "parts": [_hydrate_part(part, open_payload) for part in value["parts"]]}
+
+
+def _hydrate_part(part: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
+    if not isinstance(part, dict):
+        return part
+    if part.get("type") == "attachment" and "attachment" in part:
+        return {**part, "attachment": _lazy(part["attachment"], open_payload)}
+    if part.get("type") == "tool_result" and isinstance(part.get("attachments"), list):
+        return {**part, "attachments": [_lazy(each, open_payload) for each in part["attachments"]]}
+    return part
+
+
+def _lazy(value: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
+    content = value.get("content") if isinstance(value, dict) else None
+    if not isinstance(content, dict):
+        return value
+    payload = content.get("payload")
+    if content.keys() != {"payload"}:
+        raise InvalidValue("content", "neither base64 nor the id of a payload")
+    where = (value.get("type"), value.get("url"), value.get("path"))
+    return Attachment.stored(*where, PayloadId(parse_oid(payload)), open_payload)
+
+
+def payload_ids(condensed: bytes) -> list[PayloadId]:
+    """The payloads that a condensed message names, in order."""
+    found: list[PayloadId] = []
+
+    def note(payload: PayloadId) -> BinaryIO:
+        raise AssertionError("a payload is not opened to learn its id")
+
+    message = read_message(condensed, None, note)
+    if isinstance(message, Message):
+        for attachment in attachments(message):
+            if attachment.payload is not None:
+                found.append(attachment.payload)
+    return found
+
+
+def attachments(message: Message) -> list[Attachment]:
+    """All attachments of a message, in order."""
+    found: list[Attachment] = []
+    for part in message.parts:
+        one: Part = part
+        held = getattr(one, "attachment", None)
+        found.extend([held] if held is not None else getattr(one, "attachments", ()))
+    return found
