@@ -1,6 +1,6 @@
 """The only module that touches the file system's bytes: durable create, replace, append, lock.
 
-Every change goes through one of the nine methods under "primitives", so that a test can record them,
+Every change goes through one of the ten methods under "primitives", so that a test can record them,
 cut the power between two of them, or let the n-th one fail. Names are relative to the root, with `/`.
 
 Durability, in one place: a *published* or *replaced* file is written under a temporary name in the same
@@ -18,6 +18,7 @@ import os
 import secrets
 import stat
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,11 @@ class Handle:
         return self._files.pread(self.name, self.fd, offset, size)
 
     def size(self) -> int:
-        return os.fstat(self.fd).st_size
+        return self.stat().st_size
+
+    def stat(self) -> os.stat_result:
+        """What the file system knows of the open file, whatever has become of its name."""
+        return os.fstat(self.fd)
 
     def close(self) -> None:
         if self.fd >= 0:
@@ -83,7 +88,7 @@ class Files:
         self._lock_state = threading.RLock()
         self._lock_depth = 0
         self._lock_fd = -1
-        self._lock_pid = 0
+        _LIVE.add(self)
 
     def path(self, name: str) -> str:
         """Where `name` is on the disk. Names come from constants and parsed ids, never from outside."""
@@ -148,6 +153,16 @@ class Files:
         except FileNotFoundError:
             raise
         except OSError as error:
+            raise StorageFailure(self.path(name), error) from error
+        return True
+
+    def remove_dir(self, name: str) -> bool:
+        """Remove a folder that is empty; False if it isn't, or isn't there. Not synced."""
+        try:
+            os.rmdir(self.path(name))
+        except OSError as error:
+            if error.errno in _GONE or error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
             raise StorageFailure(self.path(name), error) from error
         return True
 
@@ -320,7 +335,8 @@ class Files:
         flock belongs to the open file, so it ends with its process: there are no stale locks to break. The
         file is never deleted (two processes could then hold locks on two files of one name).
         """
-        if not self._lock_state.acquire(blocking=wait):
+        state, owner = self._lock_state, os.getpid()
+        if not state.acquire(blocking=wait):
             yield False
             return
         try:
@@ -331,11 +347,12 @@ class Files:
             try:
                 yield True
             finally:
-                self._lock_depth -= 1
-                if self._lock_depth == 0:
-                    fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+                if os.getpid() == owner:  # a child that was forked in here has nothing to give back
+                    self._lock_depth -= 1
+                    if self._lock_depth == 0:
+                        fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
         finally:
-            self._lock_state.release()
+            state.release()
 
     @property
     def locked(self) -> bool:
@@ -343,10 +360,8 @@ class Files:
         return self._lock_depth > 0
 
     def _flock(self, name: str, wait: bool) -> bool:
-        # A forked child shares the parent's open file, and with it the lock: it needs one of its own.
-        if self._lock_fd < 0 or self._lock_pid != os.getpid():
+        if self._lock_fd < 0:
             self._lock_fd = self._open(name, os.O_RDWR | os.O_CREAT)
-            self._lock_pid = os.getpid()
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -361,6 +376,16 @@ class Files:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
+    def _forget_lock(self) -> None:
+        """In a forked child: the lock that was inherited is the parent's, to hold and to end.
+
+        The child shares the parent's open file, so it would think that it holds the lock, could end it, and
+        would keep it alive after the parent. Closing its copy does none of this.
+        """
+        self.close()
+        self._lock_state = threading.RLock()
+        self._lock_depth = 0
+
     def _open(self, name: str, flags: int) -> int:
         path = self.path(name)
         try:
@@ -370,6 +395,8 @@ class Files:
         except OSError as error:
             if error.errno == errno.ENOTDIR:
                 raise FileNotFoundError(error.errno, error.strerror, path) from error
+            if error.errno == errno.ELOOP:
+                raise CorruptFile(path, "a link, not a regular file") from error
             raise StorageFailure(path, error) from error
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -379,3 +406,14 @@ class Files:
 
 def _folder(name: str) -> str:
     return name.rpartition("/")[0]
+
+
+_LIVE: Final[weakref.WeakSet[Files]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for files in list(_LIVE):
+        files._forget_lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
