@@ -130,17 +130,17 @@ def bytes_of(encoded: object) -> bytes | None:
         return None
 
 
-def attachment_from_base64(encoded: object, media_type: str | None = None) -> Attachment | None:
+def attachment_of_base64(encoded: object, media_type: str | None = None) -> Attachment | None:
     """An attachment with its bytes, or None where `encoded` isn't base64 (or holds nothing)."""
     content = bytes_of(encoded)
     return Attachment(media_type, content=content) if content else None
 
 
-def attachment_from_url(url: str, media_type: str | None = None) -> Attachment:
+def attachment_of_url(url: str, media_type: str | None = None) -> Attachment:
     """An attachment from a URL: with its bytes where it is a `data:` URL, else by reference."""
     found = _DATA_URL.match(url)
     if found and ";base64" in found[2].lower():
-        made = attachment_from_base64(url[found.end() :], found[1] or media_type)
+        made = attachment_of_base64(url[found.end() :], found[1] or media_type)
         if made is not None:
             return made
     return Attachment(media_type, url=url)
