@@ -10,7 +10,6 @@ from objstore.message import ToolCallPart, ToolResultPart
 from objstore.transcripts.model import Entry, Head
 from objstore.transcripts.warnings import Warner
 
-
 _MAX_REPAIRS: Final = 1000  # each looks at all records
 
 
