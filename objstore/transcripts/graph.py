@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from objstore.message import ToolCallPart, ToolResultPart
 from objstore.transcripts.model import Entry, Head
 from objstore.transcripts.warnings import Warner
 
+K = TypeVar("K", bound=Hashable)
+_MAX_SAME_CALLS: Final = 1000  # calls of one id
 _MAX_REPAIRS: Final = 1000  # each looks at all records
 
 
 @dataclass(slots=True)
-class Forest:
+class Forest(Generic[K]):
     """`order` lists parents before their children, and otherwise keeps the order of the source.
 
     `parents` is what is left after repairs: every parent is a key, and there is no cycle. `inferred` are the
     keys whose parent was not named by the source.
     """
 
-    parents: dict[str, str | None]
-    order: list[str] = field(default_factory=list)
-    inferred: set[str] = field(default_factory=set)
+    parents: dict[K, K | None]
+    order: list[K] = field(default_factory=list)
+    inferred: set[K] = field(default_factory=set)
 
-    def leaves(self) -> list[str]:
+    def leaves(self) -> list[K]:
         """The keys that are nobody's parent, in the order of the source."""
         inner = set(self.parents.values())
         return [key for key in self.parents if key not in inner]
 
-    def children(self) -> dict[str | None, list[str]]:
+    def children(self) -> dict[K | None, list[K]]:
         """The keys below each key (below None: the roots), in the order of the source."""
-        below: dict[str | None, list[str]] = {}
-        for key, parent in self.parents.items():
-            below.setdefault(parent, []).append(key)
-        return below
+        return children_of(self.parents)
 
 
-def plant(parents: Mapping[str, str | None], warn: Warner, *, attach_dangling: bool = True) -> Forest:
+def children_of(parents: Mapping[K, K | None]) -> dict[K | None, list[K]]:
+    """The keys below each key (below None: the roots), in the order of `parents`."""
+    below: dict[K | None, list[K]] = {}
+    for key, parent in parents.items():
+        below.setdefault(parent, []).append(key)
+    return below
+
+
+def plant(parents: Mapping[str, str | None], warn: Warner, *, attach_dangling: bool = True) -> Forest[str]:
     """The forest of `parents`, which is in the order of the source and may name keys that don't exist.
 
     A dangling parent is told as `dangling-parent` and replaced by the key before it (with
@@ -54,18 +61,19 @@ def plant(parents: Mapping[str, str | None], warn: Warner, *, attach_dangling: b
             if forest.parents[key] is not None:
                 forest.inferred.add(key)
         previous = key
-    _cut_cycles(forest, warn)
-    _sort(forest)
+    cut_cycles(forest, lambda key: warn("parent-cycle", key, "cut at the earliest record"))
+    forest.order = parents_first(forest.parents)
     return forest
 
 
-def _cut_cycles(forest: Forest, warn: Warner) -> None:
+def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
+    """Make every chain of parents end. `tell` gets the key at which a cycle of the source was cut."""
     position = {key: i for i, key in enumerate(forest.parents)}
-    done: set[str] = set()
+    done: set[K] = set()
     repairs = 0
     for start in list(forest.parents):
-        path: dict[str, None] = {}
-        key: str | None = start
+        path: dict[K, None] = {}
+        key: K | None = start
         while key is not None and key not in done and key not in path:
             path[key] = None
             key = forest.parents[key]
@@ -79,12 +87,12 @@ def _cut_cycles(forest: Forest, warn: Warner) -> None:
                 _attach_elsewhere(forest, guessed, position[guessed] if repairs <= _MAX_REPAIRS else 0)
             else:
                 first = min(cycle, key=position.__getitem__)
-                warn("parent-cycle", first, "cut at the earliest record")
+                tell(first)
                 forest.parents[first] = None
         done.update(path)
 
 
-def _attach_elsewhere(forest: Forest, key: str, position: int) -> None:
+def _attach_elsewhere(forest: Forest[K], key: K, position: int) -> None:
     """Attach `key` to the nearest record before `position` that does not descend from it, or to none."""
     below = forest.children()
     descendants, waiting = {key}, [key]
@@ -99,28 +107,31 @@ def _attach_elsewhere(forest: Forest, key: str, position: int) -> None:
         forest.inferred.discard(key)
 
 
-def _sort(forest: Forest) -> None:
-    placed: set[str] = set()
-    for key in forest.parents:
+def parents_first(parents: Mapping[K, K | None]) -> list[K]:
+    """The keys in their order, but each after its parent. `parents` has no cycles."""
+    order: list[K] = []
+    placed: set[K] = set()
+    for key in parents:
         waiting = []
-        above: str | None = key
+        above: K | None = key
         while above is not None and above not in placed:
             waiting.append(above)
             placed.add(above)
-            above = forest.parents[above]
-        forest.order.extend(reversed(waiting))
+            above = parents[above]
+        order.extend(reversed(waiting))
+    return order
 
 
-def contract(parents: Mapping[str, str | None], kept: Iterable[str]) -> dict[str, str | None]:
+def contract(parents: Mapping[K, K | None], kept: Iterable[K]) -> dict[K, K | None]:
     """The parents among `kept` alone: each one's nearest kept ancestor. `parents` has no cycles."""
     keys = set(kept)
-    nearest: dict[str | None, str | None] = {None: None}
+    nearest: dict[K | None, K | None] = {None: None}
     for key in parents:
-        path = []
-        above: str | None = key
-        while above not in nearest:
+        path: list[K] = []
+        above: K | None = key
+        while above is not None and above not in nearest:
             path.append(above)
-            above = parents.get(above) if above is not None else None
+            above = parents[above]
         found = nearest[above]
         for each in reversed(path):
             nearest[each] = found = each if each in keys else found
@@ -149,46 +160,68 @@ def heads_of(
     return [Head(key, (labels or {}).get(key, key), key == active, (titles or {}).get(key)) for key in leaves]
 
 
-def warn_of_unpaired_tools(entries: Iterable[Entry], warn: Warner) -> None:
-    """Tell results whose call is not among their ancestors, and calls that no descendant answers.
+@dataclass(slots=True)
+class ToolUse(Generic[K]):
+    """Who asked and who answered: (key, the call's id), in the order of the source."""
 
-    `entries` are all of a transcript's, parents first. Only ids are compared: parts without one pair by
-    order, which never fails. An entry put there by another call (`called_by`) is a chain of its own.
-    """
-    listed = list(entries)
-    span = _spans(listed)
-    calls: dict[str, list[tuple[str, list[bool]]]] = {}
-    for entry in listed:
+    calls: list[tuple[K, str]] = field(default_factory=list)
+    results: list[tuple[K, str]] = field(default_factory=list)
+
+
+def warn_of_unpaired_tools(entries: Iterable[Entry], warn: Warner) -> None:
+    """`unpaired_tools` for the entries of a transcript, parents first; told by their keys."""
+    parents: dict[str, str | None] = {}
+    used: ToolUse[str] = ToolUse()
+    answering: set[str] = set()
+    for entry in entries:
+        parents[entry.key] = entry.parent
         for part in entry.message.parts:
             if isinstance(part, ToolCallPart) and part.tool_call_id:
-                calls.setdefault(part.tool_call_id, []).append((entry.key, [False]))
-    for entry in listed:
-        for part in entry.message.parts:
-            if not isinstance(part, ToolResultPart) or not part.tool_call_id:
-                continue
-            first, _ = span[entry.key]
-            above = [
-                answered
-                for key, answered in calls.get(part.tool_call_id, ())
-                if span[key][0] <= first <= span[key][1]
-            ]
-            if above:
-                next((each for each in reversed(above) if not each[0]), above[-1])[0] = True
-            else:
-                warn("orphan-tool-result", entry.key, part.tool_call_id)
-    for call_id, asked in calls.items():
-        for key, answered in asked:
-            if not answered[0]:
-                warn("unanswered-tool-call", key, call_id)
+                used.calls.append((entry.key, part.tool_call_id))
+            elif isinstance(part, ToolResultPart) and part.tool_call_id:
+                used.results.append((entry.key, part.tool_call_id))
+                answering.add(entry.key)
+    for kind, key, call_id in unpaired_tools(parents, used, answering):
+        warn(kind, key, call_id)
 
 
-def _spans(entries: list[Entry]) -> dict[str, tuple[int, int]]:
+def unpaired_tools(
+    parents: Mapping[K, K | None], used: ToolUse[K], answering: Container[K]
+) -> Iterator[tuple[str, K, str]]:
+    """(kind, key, call id): results whose call is not above them, and calls that were passed over.
+
+    Only ids are compared: parts without one pair by order, which never fails. A call is passed over when
+    something follows it that is not an answer (`answering`); at the end of a branch it may still be answered.
+    """
+    order = parents_first(parents)
+    span = _spans(parents)
+    calls: dict[str, list[tuple[K, list[bool]]]] = {}
+    for key, call_id in used.calls:
+        calls.setdefault(call_id, []).append((key, [False]))
+    for key, call_id in used.results:
+        first = span[key][0]
+        if len(calls.get(call_id, ())) > _MAX_SAME_CALLS:
+            continue  # an id that says nothing; comparing each with each would take for ever
+        above = [done for asked, done in calls.get(call_id, ()) if span[asked][0] <= first <= span[asked][1]]
+        if above:
+            next((each for each in reversed(above) if not each[0]), above[-1])[0] = True
+        else:
+            yield "orphan-tool-result", key, call_id
+    went_on: set[K | None] = set()
+    for key in reversed(order):
+        if key not in answering or key in went_on:
+            went_on.add(parents[key])
+    for call_id, asked_at in calls.items():
+        for key, answered in asked_at:
+            if not answered[0] and key in went_on and len(asked_at) <= _MAX_SAME_CALLS:
+                yield "unanswered-tool-call", key, call_id
+
+
+def _spans(parents: Mapping[K, K | None]) -> dict[K, tuple[int, int]]:
     """For each key the first and last number of its subtree, numbered parents first: who is above whom."""
-    below: dict[str | None, list[str]] = {}
-    for entry in entries:
-        below.setdefault(entry.parent, []).append(entry.key)
-    spans: dict[str, tuple[int, int]] = {}
-    started: dict[str, int] = {}
+    below = children_of(parents)
+    spans: dict[K, tuple[int, int]] = {}
+    started: dict[K, int] = {}
     stack = list(reversed(below.get(None, ())))
     while stack:
         key = stack[-1]

@@ -34,11 +34,12 @@ _FIRST_KEY: Final = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object or array. `line` counts from 1, `offset` is the line's first byte."""
+    """One object or array. `line` counts from 1, `offset` is the line's first byte, `index` its place in the line."""
 
     line: int
     offset: int
     value: Json
+    index: int = 0
 
     @property
     def place(self) -> str:
@@ -51,10 +52,17 @@ def read_records(file: SourceFile, warn: Warner) -> Iterator[Record]:
     try:
         with file.open() as stream:
             for number, offset, line in _lines(stream, warn):
-                for value in _values(line, f"line {number}", warn):
-                    yield Record(number, offset, value)
+                for index, value in enumerate(_values(line, f"line {number}", warn)):
+                    yield Record(number, offset, value, index)
     except DagError as error:
         warn("unreadable-file", file.name, str(error))
+
+
+def read_again(stream: BinaryIO, offset: int, index: int) -> Json:
+    """The value of a record that was read before, from its `offset` and `index`; None if the file has changed."""
+    stream.seek(offset)
+    values = list(_values(stream.readline(MAX_RECORD_BYTES), "", lambda kind, place, text: None))
+    return values[index] if index < len(values) else None
 
 
 def _lines(stream: BinaryIO, warn: Warner) -> Iterator[tuple[int, int, bytes]]:

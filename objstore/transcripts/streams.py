@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import stat
 import struct
+import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final, Protocol, cast
 
+from objstore.limits import CHUNK_BYTES, MIB
 from objstore.transcripts.source import SourceFile
 from refs.errors import CorruptFile, DagError, StorageFailure
 
+_COPY_IN_MEMORY_BYTES: Final = 32 * MIB
 FAILURES: Final = (
     zipfile.BadZipFile,
     zlib.error,
@@ -113,3 +117,15 @@ class LocalFile:
 def local_path(file: SourceFile) -> str | None:
     """The file's path on the disk, or None where it has none of its own (in an archive, in memory)."""
     return file.path if isinstance(file, LocalFile) else None
+
+
+def open_to_seek(file: SourceFile) -> BinaryIO:
+    """The file as a stream in which going back costs nothing: a member of an archive is copied first."""
+    stream = file.open()
+    if isinstance(file, BytesFile | LocalFile):
+        return stream
+    copy = tempfile.SpooledTemporaryFile(max_size=_COPY_IN_MEMORY_BYTES)  # noqa: SIM115 - it is what is returned
+    with stream:
+        shutil.copyfileobj(stream, copy, CHUNK_BYTES)
+    copy.seek(0)
+    return cast(BinaryIO, copy)
