@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import BinaryIO
+from typing import BinaryIO, Final, TypeVar
 
 from objstore.attachment import Attachment
 from objstore.canonical import canonical_and_id
@@ -20,6 +20,10 @@ from refs.ids import Oid, PayloadId, parse_oid
 Value = Message | Node | Call | Note | Description | Tombstone | bytes
 """What can be stored; bytes are a payload."""
 
+_MESSAGE: Final = Kind.MESSAGE  # looking up a member of an enum costs a quarter of a hash
+
+_Built = TypeVar("_Built", bound="Message | Node | Call | Note | Description | Tombstone")
+
 _RECORDS: Mapping[Kind, type[Call] | type[Note] | type[Description]] = {
     Kind.CALL: Call,
     Kind.NOTE: Note,
@@ -34,7 +38,7 @@ def encode(value: Value) -> tuple[Kind, Oid, bytes]:
     """
     if isinstance(value, Message):
         written, oid = canonical_and_id(value)
-        return Kind.MESSAGE, oid, written
+        return _MESSAGE, oid, written
     if isinstance(value, bytes):
         return Kind.PAYLOAD, Oid(sha256(value).hexdigest()), value
     raw = value.canonical()
@@ -49,30 +53,48 @@ def encode(value: Value) -> tuple[Kind, Oid, bytes]:
 def decode(kind: Kind, raw: bytes) -> Value:
     """The value whose canonical form is exactly `raw`, or `CorruptObject`.
 
-    A message or payload may be a `Tombstone`. `raw` may come from anywhere: a hash check alone would let
-    non-canonical twins in, so the value is written again and compared.
+    A message may be a `Tombstone`. A payload is always bytes, whatever it looks like: only its place says
+    that a tombstone stands there instead (`decode_tombstone`). `raw` may come from anywhere: a hash check
+    alone would let non-canonical twins in, so the value is written again and compared.
     """
     if kind is Kind.PAYLOAD:
         return raw
-    for parse in (loads, loads_exactly):
+    return _decode(kind, raw, _build)
+
+
+def decode_tombstone(kind: Kind, raw: bytes) -> Tombstone:
+    """The tombstone of a message or payload whose canonical form is exactly `raw`, or `CorruptObject`."""
+    return _decode(kind, raw, _build_tombstone)
+
+
+def _decode(kind: Kind, raw: bytes, build: Callable[[Kind, Mapping[str, Json]], _Built]) -> _Built:
+    reason = "not in canonical form"
+    for parse in (loads, loads_exactly):  # what orjson can't hold it changes: then the first try may be wrong
         try:
             value = parse(raw)
             if not isinstance(value, Mapping):
                 raise InvalidValue("", "not a JSON object")
-            made = _build(kind, value)
-        except InvalidValue as error:
-            raise CorruptObject(kind, sha256(raw).hexdigest(), str(error)) from error
-        if encode(made)[2] == raw:
-            return made
-    raise CorruptObject(kind, sha256(raw).hexdigest(), "not in canonical form")
+            made = build(kind, value)
+            if encode(made)[2] == raw:
+                return made
+        except (InvalidValue, LimitExceeded) as error:
+            reason = str(error)
+    raise CorruptObject(kind, sha256(raw).hexdigest(), reason)
 
 
 def _build(kind: Kind, value: Mapping[str, Json]) -> Message | Node | Call | Note | Description | Tombstone:
     if kind is Kind.MESSAGE:
-        return Tombstone.from_dict(value) if "tombstone" in value else Message.from_dict(value)
+        return _build_tombstone(kind, value) if "tombstone" in value else Message.from_dict(value)
     if kind is Kind.NODE:
-        return Node.from_dict(dict(value))
+        return Node.from_dict(value)
     return _RECORDS[kind].from_dict(value)
+
+
+def _build_tombstone(kind: Kind, value: Mapping[str, Json]) -> Tombstone:
+    made = Tombstone.from_dict(value)
+    if made.kind is not kind:
+        raise InvalidValue("tombstone.kind", f"stands in the place of a {kind}")
+    return made
 
 
 def read_message(
@@ -105,14 +127,15 @@ def _read(value: Json) -> Message | Tombstone:
     if not isinstance(value, dict):
         raise InvalidValue("", "not a JSON object")
     if "tombstone" in value:
-        return Tombstone.from_dict(value)
+        return _build_tombstone(Kind.MESSAGE, value)
     parts = value.get("parts")
-    if len(value) == 2 and isinstance(parts, list) and len(parts) == 1 and parts[0].keys() == _BARE_TEXT:
-        return Message(value["role"], (TextPart(parts[0]["text"]),))
+    if len(value) == 2 and isinstance(parts, list) and len(parts) == 1:
+        part = parts[0]
+        if isinstance(part, dict) and len(part) == 2 and part.get("type") == "text" and "role" in value:
+            words = part.get("text")
+            if isinstance(words, str):  # most messages
+                return Message(value["role"], (TextPart(words),))
     return Message.from_dict(value, tell_floats=True)
-
-
-_BARE_TEXT = {"text", "type"}
 
 
 def _hydrate(value: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
@@ -137,10 +160,13 @@ def _lazy(value: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
     if not isinstance(content, dict):
         return value
     payload = content.get("payload")
-    if content.keys() != {"payload"}:
-        raise InvalidValue("content", "neither base64 nor the id of a payload")
+    if content.keys() != {"payload"} or payload == _EMPTY_PAYLOAD:
+        raise InvalidValue("content", "neither base64 nor the id of a payload that holds something")
     where = (value.get("type"), value.get("url"), value.get("path"))
     return Attachment.stored(*where, PayloadId(parse_oid(payload)), open_payload)
+
+
+_EMPTY_PAYLOAD: Final = sha256(b"").hexdigest()  # no bytes are left out rather than named
 
 
 def payload_ids(condensed: bytes) -> list[PayloadId]:

@@ -1,8 +1,8 @@
 """JSON values: frozen copies, and the one way they are written.
 
 Written as `json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))` writes them, in
-UTF-8. orjson writes the bytes wherever it provably writes the same ones; floats, integers beyond 64 bits
-and lone surrogates go through the standard library.
+UTF-8. orjson writes the bytes wherever it provably writes the same ones; small and large floats, integers
+beyond 64 bits and lone surrogates go through the standard library.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -21,9 +22,10 @@ from refs.errors import InvalidValue
 Json = Any
 """None, bool, int, float, str, or a list or str-keyed dict of these."""
 
-_INT_BOUND: Final = 10**MAX_INT_DIGITS
-_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_WORD: Final = 1 << 63
+_BIG_FLOAT: Final = float(_WORD)
+_NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
+_STRINGS: Final = re.compile(rb'"[^"]*"?')
 
 
 def _refuse(self: object, *_: object, **__: object) -> NoReturn:
@@ -31,10 +33,14 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Json]):
-    """A dict that can't be changed. Equal to a plain dict of the same items, and dumped like one."""
+    """A dict that can't be changed, made by `freeze`. Equal to a plain dict of the same items, dumped like one.
 
-    __slots__ = ()
-    __setitem__ = __delitem__ = __ior__ = _refuse
+    `odd`: somewhere inside stands a float that orjson writes otherwise than the standard library.
+    """
+
+    __slots__ = ("odd",)
+    odd: bool
+    __init__ = __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -46,15 +52,16 @@ class FrozenDict(dict[str, Json]):
     def __deepcopy__(self, memo: object) -> FrozenDict:
         return self
 
-    def __reduce__(self) -> tuple[type[FrozenDict], tuple[dict[str, Json]]]:
-        return FrozenDict, (dict(self),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (thaw(self), "")
 
 
 class FrozenList(list[Json]):
-    """A list that can't be changed. Equal to a plain list of the same items, and dumped like one."""
+    """A list that can't be changed, made by `freeze`. Equal to a plain list of the same items, dumped like one."""
 
-    __slots__ = ()
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    __slots__ = ("odd",)
+    odd: bool
+    __init__ = __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
     append = clear = extend = insert = pop = remove = reverse = sort = _refuse
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -66,15 +73,20 @@ class FrozenList(list[Json]):
     def __deepcopy__(self, memo: object) -> FrozenList:
         return self
 
-    def __reduce__(self) -> tuple[type[FrozenList], tuple[list[Json]]]:
-        return FrozenList, (list(self),)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return freeze, (thaw(self), "")
 
 
 class FloatFound(Exception):
-    """A float where the caller asked to be told of floats rather than given them."""
+    """A float of 2^63 or more, which may be an integer that orjson could not hold."""
 
 
-EMPTY: Final = FrozenDict()
+class _Bad(Exception):
+    """What is wrong inside a value; `trail` collects the way to it while the walk unwinds."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        self.trail: list[str] = []
 
 
 def text(value: object, path: str) -> str:
@@ -86,8 +98,8 @@ def text(value: object, path: str) -> str:
     if value.isascii():
         return value
     try:
-        value.encode()
-    except UnicodeEncodeError:
+        orjson.dumps(value)  # the fastest search for surrogates: what it makes of the text stays cached there
+    except TypeError:
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     return value
 
@@ -95,57 +107,122 @@ def text(value: object, path: str) -> str:
 def freeze(value: object, path: str, *, floats: bool = True, tell_floats: bool = False, depth: int = 0) -> Json:
     """A frozen copy of a JSON value, or `InvalidValue` with the path of what isn't one.
 
-    `floats=False` refuses floats; `tell_floats` raises `FloatFound` at the first one (orjson reads an
-    integer of 2^64 and more as a float, without a word). `depth` is how deep `value` stands already.
-    Recursion is bounded by `MAX_NESTING`.
+    `floats=False` refuses floats; `tell_floats` raises `FloatFound` at one that may be an integer (orjson
+    reads an integer of 2^64 and more as a float, without a word). `depth` is how deep `value` stands already.
     """
-    kind = type(value)
-    if kind is str:
-        return text(value, path)
-    if value is None or kind is bool:
+    try:
+        return _frozen(value, depth, floats, tell_floats)
+    except _Bad as bad:
+        way = "".join(reversed(bad.trail))
+        raise InvalidValue(path + way if path else way.removeprefix("."), bad.reason) from None
+
+
+def _frozen(value: object, depth: int, floats: bool, tell: bool) -> Json:
+    """Recursion is bounded by `MAX_NESTING`."""
+    keys: list[str] | None = None
+    items: Iterable[Any]
+    shape = _SHAPES.get(type(value)) or _shape(value)
+    if shape is Mapping:
+        mapping: Any = value
+        keys = [key if type(key) is str and key.isascii() else _key(key) for key in mapping]
+        items = mapping.values()
+    elif shape is Sequence:
+        items = value  # type: ignore[assignment]
+    else:
+        return _scalar(value, floats, tell)
+    if depth >= MAX_NESTING:
+        raise _Bad(f"nested more than {MAX_NESTING} levels deep")
+    frozen: list[Json] = []
+    odd = False
+    for item in items:
+        kind = type(item)
+        if (kind is str and item.isascii()) or (kind is int and -_WORD < item < _WORD) or item is None:
+            frozen.append(item)
+            continue
+        try:
+            each = _frozen(item, depth + 1, floats, tell)
+        except _Bad as bad:
+            bad.trail.append(f"[{len(frozen)}]" if keys is None else f".{keys[len(frozen)]}")
+            raise
+        frozen.append(each)
+        odd = odd or is_odd(each)
+    return _list(frozen, odd) if keys is None else _dict(keys, frozen, odd)
+
+
+def _shape(value: object) -> type:
+    if isinstance(value, Mapping):
+        return Mapping
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
+        return Sequence
+    return object
+
+
+def _list(items: list[Json], odd: bool) -> FrozenList:
+    made: FrozenList = FrozenList.__new__(FrozenList)
+    list.extend(made, items)
+    made.odd = odd
+    return made
+
+
+def _dict(keys: list[str], items: list[Json], odd: bool) -> FrozenDict:
+    made: FrozenDict = FrozenDict.__new__(FrozenDict)
+    dict.update(made, zip(keys, items, strict=True))
+    made.odd = odd
+    if len(made) != len(keys):
+        raise _Bad("the same key twice, once its surrogate halves are joined")
+    return made
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise _Bad(f"object keys are strings, not {type(key).__name__}")
+    return text(key, "")
+
+
+def _scalar(value: object, floats: bool, tell: bool) -> Json:
+    if isinstance(value, str):
+        return text(value, "")
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
-        number = int(value)
-        if -(1 << 64) < number < 1 << 64 or -_INT_BOUND < number < _INT_BOUND:
-            return number
-        raise InvalidValue(path, f"an integer of more than {MAX_INT_DIGITS} digits")
-    if isinstance(value, float):
-        return _freeze_float(value, path, floats, tell_floats)
-    if isinstance(value, Mapping | Sequence) and not isinstance(value, bytes | bytearray | memoryview | str):
-        if depth >= MAX_NESTING:
-            raise InvalidValue(path, f"nested more than {MAX_NESTING} levels deep")
-        if isinstance(value, Mapping):
-            frozen = FrozenDict(_freeze_items(value, path, floats, tell_floats, depth + 1))
-            if len(frozen) != len(value):  # joining surrogate halves made two keys one
-                raise InvalidValue(path, "the same key twice, once its surrogate halves are joined")
-            return frozen
-        return FrozenList(
-            freeze(item, f"{path}[{i}]", floats=floats, tell_floats=tell_floats, depth=depth + 1)
-            for i, item in enumerate(value)
-        )
-    if isinstance(value, str):
-        return text(value, path)
-    raise InvalidValue(path, f"not a JSON value: {kind.__name__}")
-
-
-def _freeze_float(value: float, path: str, floats: bool, tell_floats: bool) -> float:
-    if tell_floats:
+        return _integer(int.__int__(value))
+    if not isinstance(value, float):
+        raise _Bad(f"not a JSON value: {type(value).__name__}")
+    if tell and abs(value) >= _BIG_FLOAT:
         raise FloatFound
     if not math.isfinite(value):
-        raise InvalidValue(path, "not a finite number")
+        raise _Bad("not a finite number")
     if not floats:
-        raise InvalidValue(path, "floats are not permitted here; use an integer or a string")
-    return float(value)
+        raise _Bad("floats are not permitted here; use an integer or a string")
+    return float.__float__(value)
 
 
-def _freeze_items(
-    value: Mapping[Any, object], path: str, floats: bool, tell_floats: bool, depth: int
-) -> Iterator[tuple[str, Json]]:
-    for key, item in value.items():
-        if not isinstance(key, str):
-            raise InvalidValue(path, f"object keys are strings, not {type(key).__name__}")
-        name = text(key, path)
-        yield name, freeze(item, f"{path}.{name}", floats=floats, tell_floats=tell_floats, depth=depth)
+def _integer(value: int) -> int:
+    if -(1 << 64) < value < 1 << 64:
+        return value
+    digits = min(MAX_INT_DIGITS, sys.get_int_max_str_digits() or MAX_INT_DIGITS)
+    if abs(value) >= 10**digits:
+        raise _Bad(f"an integer of more than {digits} digits")
+    return value
+
+
+def is_odd(value: Json) -> bool:
+    """Whether there is a float in `value` that orjson writes otherwise than the standard library."""
+    if isinstance(value, FrozenDict | FrozenList):
+        return bool(value.odd)
+    if isinstance(value, float):
+        return orjson.dumps(value) != float.__repr__(value).encode("ascii")
+    if isinstance(value, dict):
+        return any(map(is_odd, value.values()))
+    return isinstance(value, list | tuple) and any(map(is_odd, value))
+
+
+_SHAPES: Final[dict[type, type]] = {
+    **dict.fromkeys((dict, FrozenDict), Mapping),
+    **dict.fromkeys((list, FrozenList, tuple), Sequence),
+    **dict.fromkeys((str, int, float), object),
+}
+EMPTY: Final[FrozenDict] = freeze({}, "")
 
 
 def freeze_object(value: object, path: str, **how: Any) -> FrozenDict:
@@ -168,7 +245,7 @@ def thaw(value: Json) -> Json:
 def dumps(value: Json) -> bytes:
     """The canonical bytes of a frozen value (or of a plain one that would freeze without a change)."""
     try:
-        if not _holds_float(value):
+        if not is_odd(value):
             return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except TypeError:
         pass  # an integer beyond 64 bits or a lone surrogate (orjson.JSONEncodeError is a TypeError)
@@ -185,16 +262,11 @@ def dumps_text(value: str) -> bytes:
 
 def dumps_by_standard_library(value: Json) -> bytes:
     """The definition of the canonical bytes. A lone surrogate becomes its `\\udxxx` escape, lower case."""
-    written = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        written = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:  # not finite, or the interpreter's digit limit was lowered since it was frozen
+        raise InvalidValue("", f"can't be written: {error}") from error
     return written.encode("utf-8", "backslashreplace")
-
-
-def _holds_float(value: Json) -> bool:
-    if isinstance(value, dict):
-        return any(map(_holds_float, value.values()))
-    if isinstance(value, list):
-        return any(map(_holds_float, value))
-    return isinstance(value, float)
 
 
 def check_nesting(raw: bytes) -> None:
@@ -202,7 +274,10 @@ def check_nesting(raw: bytes) -> None:
     if raw.count(b"{") + raw.count(b"[") <= MAX_NESTING:
         return
     depth = 0
-    for byte in _STRINGS.sub(b"", raw).translate(None, _NOT_BRACKETS):
+    # Escapes first: then every quote left opens or closes a string. A text that breaks this (a backslash
+    # outside a string) is refused by the parsers at that very byte.
+    kept = raw.replace(rb"\\", b"").replace(rb"\"", b"").translate(None, _NOT_STRUCTURE)
+    for byte in _STRINGS.sub(b"", kept):
         if byte in b"[{":
             depth += 1
             if depth > MAX_NESTING:

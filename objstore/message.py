@@ -17,9 +17,9 @@ from objstore.jsonvalue import (
     FrozenDict,
     Json,
     dumps,
-    dumps_text,
     freeze,
     freeze_object,
+    is_odd,
     text,
     thaw,
 )
@@ -37,13 +37,23 @@ class Part:
     __slots__ = ()
     type: ClassVar[str] = ""
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
-        """Canonical JSON of the part; without its provider_metadata where `metadata` is off."""
+    @property
+    def plain(self) -> bool:
+        """Whether `members` is all there is, and holds no float that orjson would write otherwise."""
+        return True
+
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        """The members of the canonical form but for attachments; no provider_metadata where `metadata` is off."""
         raise TypeError(f"{type(self).__name__} is not a part")
+
+    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
+        """Canonical JSON of the part."""
+        return dumps(self.members(metadata))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON: the members of the canonical form."""
-        raise TypeError(f"{type(self).__name__} is not a part")
+        made: dict[str, Any] = thaw(self.members())
+        return made
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Part:
@@ -88,13 +98,10 @@ def _required(value: Mapping[str, Any], key: str) -> Any:
     return value[key]
 
 
-def _thawed(**members: Json) -> dict[str, Any]:
-    """The members that are there: None, False and an empty provider_metadata are left out."""
-    return {
-        key: thaw(value)
-        for key, value in members.items()
-        if value is not None and value is not False and not (key == "provider_metadata" and not value)
-    }
+def _sequence(value: object, path: str) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidValue(path, f"a list is needed, not {type(value).__name__}")
+    return tuple(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,16 +117,10 @@ class TextPart(Part):
         if self.provider_metadata is not EMPTY:
             object.__setattr__(self, "provider_metadata", _metadata(self.provider_metadata, _PART_DEPTH))
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
         if metadata and self.provider_metadata:
-            return b'{"provider_metadata":%b,"text":%b,"type":"text"}' % (
-                dumps(self.provider_metadata),
-                dumps_text(self.text),
-            )
-        return b'{"text":%b,"type":"text"}' % dumps_text(self.text)
-
-    def to_dict(self) -> dict[str, Any]:
-        return _thawed(type="text", text=self.text, provider_metadata=self.provider_metadata)
+            return {"provider_metadata": self.provider_metadata, "text": self.text, "type": "text"}
+        return {"text": self.text, "type": "text"}
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Self:
@@ -146,26 +147,15 @@ class ReasoningPart(Part):
         put(self, "token_count", freeze(count, "token_count"))
         put(self, "provider_metadata", _metadata(self.provider_metadata, _PART_DEPTH))
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
-        members = []
-        if metadata and self.provider_metadata:
-            members.append(b'"provider_metadata":' + dumps(self.provider_metadata))
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        members: dict[str, Json] = {"text": self.text, "type": "reasoning"}
         if self.redacted:
-            members.append(b'"redacted":true')
-        members.append(b'"text":' + dumps_text(self.text))
+            members["redacted"] = True
         if self.token_count is not None:
-            members.append(b'"token_count":%d' % self.token_count)
-        members.append(b'"type":"reasoning"')
-        return b"{" + b",".join(members) + b"}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return _thawed(
-            type="reasoning",
-            text=self.text,
-            redacted=self.redacted,
-            token_count=self.token_count,
-            provider_metadata=self.provider_metadata,
-        )
+            members["token_count"] = self.token_count
+        if metadata and self.provider_metadata:
+            members["provider_metadata"] = self.provider_metadata
+        return members
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Self:
@@ -202,26 +192,19 @@ class ToolCallPart(Part):
         put(self, "server_executed", _flag(self.server_executed, "server_executed"))
         put(self, "provider_metadata", _metadata(self.provider_metadata, _PART_DEPTH, tell_floats))
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
-        members = [b'"arguments":' + dumps(self.arguments), b'"name":' + dumps_text(self.name)]
-        if metadata and self.provider_metadata:
-            members.append(b'"provider_metadata":' + dumps(self.provider_metadata))
-        if self.server_executed:
-            members.append(b'"server_executed":true')
-        if self.tool_call_id is not None:
-            members.append(b'"tool_call_id":' + dumps_text(self.tool_call_id))
-        members.append(b'"type":"tool_call"')
-        return b"{" + b",".join(members) + b"}"
+    @property
+    def plain(self) -> bool:
+        return not is_odd(self.arguments)
 
-    def to_dict(self) -> dict[str, Any]:
-        return _thawed(
-            type="tool_call",
-            name=self.name,
-            arguments=self.arguments,
-            tool_call_id=self.tool_call_id,
-            server_executed=self.server_executed,
-            provider_metadata=self.provider_metadata,
-        )
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        members: dict[str, Json] = {"arguments": self.arguments, "name": self.name, "type": "tool_call"}
+        if self.server_executed:
+            members["server_executed"] = True
+        if self.tool_call_id is not None:
+            members["tool_call_id"] = self.tool_call_id
+        if metadata and self.provider_metadata:
+            members["provider_metadata"] = self.provider_metadata
+        return members
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Self:
@@ -256,49 +239,46 @@ class ToolResultPart(Part):
         put(self, "tool_call_id", _optional_text(self.tool_call_id, "tool_call_id"))
         put(self, "server_executed", _flag(self.server_executed, "server_executed"))
         put(self, "exception", _optional_text(self.exception, "exception"))
-        put(self, "attachments", tuple(self.attachments))
+        put(self, "attachments", _sequence(self.attachments, "attachments"))
         for i, attachment in enumerate(self.attachments):
             if not isinstance(attachment, Attachment):
                 raise InvalidValue(f"attachments[{i}]", f"not an Attachment: {type(attachment).__name__}")
         put(self, "provider_metadata", _metadata(self.provider_metadata, _PART_DEPTH))
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
-        members = []
-        if self.attachments:
-            members.append(b'"attachments":[' + b",".join(a.canonical(content) for a in self.attachments) + b"]")
+    @property
+    def plain(self) -> bool:
+        return not self.attachments
+
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        members: dict[str, Json] = {"name": self.name, "output": self.output, "type": "tool_result"}
         if self.exception is not None:
-            members.append(b'"exception":' + dumps_text(self.exception))
-        members.append(b'"name":%b,"output":%b' % (dumps_text(self.name), dumps_text(self.output)))
-        if metadata and self.provider_metadata:
-            members.append(b'"provider_metadata":' + dumps(self.provider_metadata))
+            members["exception"] = self.exception
         if self.server_executed:
-            members.append(b'"server_executed":true')
+            members["server_executed"] = True
         if self.tool_call_id is not None:
-            members.append(b'"tool_call_id":' + dumps_text(self.tool_call_id))
-        members.append(b'"type":"tool_result"')
-        return b"{" + b",".join(members) + b"}"
+            members["tool_call_id"] = self.tool_call_id
+        if metadata and self.provider_metadata:
+            members["provider_metadata"] = self.provider_metadata
+        return members
+
+    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
+        rest = Part.canonical(self, metadata)
+        if not self.attachments:
+            return rest
+        # "attachments" sorts before every other key of this part.
+        return b'{"attachments":[' + b",".join(a.canonical(content) for a in self.attachments) + b"]," + rest[1:]
 
     def to_dict(self) -> dict[str, Any]:
-        made = _thawed(
-            type="tool_result",
-            name=self.name,
-            output=self.output,
-            tool_call_id=self.tool_call_id,
-            server_executed=self.server_executed,
-            exception=self.exception,
-            provider_metadata=self.provider_metadata,
-        )
+        made = Part.to_dict(self)
         if self.attachments:
             made["attachments"] = [attachment.to_dict() for attachment in self.attachments]
         return made
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Self:
-        given = value.get("attachments") or ()
-        if not isinstance(given, list | tuple):
-            raise InvalidValue("attachments", f"a list is needed, not {given.__class__.__name__}")
+        given = value.get("attachments")
         attachments = []
-        for i, item in enumerate(given):
+        for i, item in enumerate(() if given is None else _sequence(given, "attachments")):
             try:
                 attachments.append(item if isinstance(item, Attachment) else Attachment.from_dict(item))
             except InvalidValue as error:
@@ -325,9 +305,16 @@ class AttachmentPart(Part):
         if self.attachment is not None and not isinstance(self.attachment, Attachment):
             raise InvalidValue("attachment", f"not an Attachment: {self.attachment.__class__.__name__}")
 
+    @property
+    def plain(self) -> bool:
+        return self.attachment is None
+
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        return {"type": "attachment"}
+
     def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
         if self.attachment is None:
-            return b'{"type":"attachment"}'
+            return Part.canonical(self)
         return b'{"attachment":%b,"type":"attachment"}' % self.attachment.canonical(content)
 
     def to_dict(self) -> dict[str, Any]:
@@ -359,16 +346,18 @@ class UnknownPart(Part):
         frozen = freeze_object(self.value, "", tell_floats=tell_floats, depth=_PART_DEPTH - 1)
         if isinstance(frozen.get("type"), str) and frozen["type"] in _TYPES:
             raise InvalidValue("type", f"{frozen['type']!r} is a known type of part")
+        if "provider_metadata" in frozen:
+            freeze(frozen["provider_metadata"], "provider_metadata", floats=False)
         object.__setattr__(self, "value", frozen)
 
-    def canonical(self, metadata: bool = True, content: ContentWriter = write_base64) -> bytes:
-        if metadata or "provider_metadata" not in self.value:
-            return dumps(self.value)
-        return dumps({key: item for key, item in self.value.items() if key != "provider_metadata"})
+    @property
+    def plain(self) -> bool:
+        return not is_odd(self.value)
 
-    def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = thaw(self.value)
-        return plain
+    def members(self, metadata: bool = True) -> Mapping[str, Json]:
+        if metadata or "provider_metadata" not in self.value:
+            return self.value
+        return {key: item for key, item in self.value.items() if key != "provider_metadata"}
 
     @classmethod
     def _read(cls, value: Mapping[str, Any], tell_floats: bool) -> Self:
@@ -403,7 +392,7 @@ class Message:
         put(self, "role", text(self.role, "role"))
         if not self.role:
             raise InvalidValue("role", "a role is a non-empty string")
-        put(self, "parts", tuple(self.parts))
+        put(self, "parts", _sequence(self.parts, "parts"))
         for i, part in enumerate(self.parts):
             if not isinstance(part, Part) or type(part) is Part:
                 raise InvalidValue(f"parts[{i}]", f"not a part: {type(part).__name__}")
@@ -435,11 +424,8 @@ class Message:
         """
         if not isinstance(value, Mapping):
             raise InvalidValue("", f"a message is an object, not {value.__class__.__name__}")
-        parts = _required(value, "parts")
-        if not isinstance(parts, Iterable) or isinstance(parts, str | bytes | Mapping):
-            raise InvalidValue("parts", f"a list is needed, not {parts.__class__.__name__}")
         read: list[Part] = []
-        for i, part in enumerate(parts):
+        for i, part in enumerate(_sequence(_required(value, "parts"), "parts")):
             try:
                 read.append(part if isinstance(part, Part) else Part.from_dict(part, tell_floats=tell_floats))
             except InvalidValue as error:

@@ -7,33 +7,37 @@ as canonical JSON with the members that are there, and refuse members they don't
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from datetime import date
 from typing import Any, ClassVar, Final, Self
 
 from objstore.jsonvalue import Json, dumps, freeze_object, text, thaw
 from objstore.kinds import Kind
 from objstore.limits import MAX_TEXT_FIELD_CHARS
 from refs.errors import InvalidValue
-from refs.ids import MessageId, NodeId, Oid, PayloadId, is_oid
+from refs.ids import ROOT, MessageId, NodeId, Oid, PayloadId, is_oid
 
-_TIME: Final = re.compile(
-    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII
-)
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII)
 _ULID: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.ASCII)
 
 
 def check_time(value: object, path: str) -> str:
     """A time in UTC to the millisecond, `2026-01-02T03:04:05.678Z`: sorted as text, it is sorted by time."""
-    if not isinstance(value, str) or not _TIME.fullmatch(value):
-        raise InvalidValue(path, "a time like 2026-01-02T03:04:05.678Z is needed")
-    return value
+    made = value if isinstance(value, str) else ""
+    try:
+        if _TIME.fullmatch(made):
+            date.fromisoformat(made[:10])  # 30 February is refused here
+            return text(made, path)
+    except ValueError:
+        pass
+    raise InvalidValue(path, "a time like 2026-01-02T03:04:05.678Z is needed")
 
 
 def check_ulid(value: object, path: str) -> str:
     if not isinstance(value, str) or not _ULID.fullmatch(value):
         raise InvalidValue(path, "a ULID (26 upper-case base32 digits) is needed")
-    return value
+    return text(value, path)
 
 
 def _text(value: object, path: str) -> str:
@@ -52,13 +56,13 @@ def _name(value: object, path: str) -> str:
 def _count(value: object, path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise InvalidValue(path, "an integer from 0 to 2^63 - 1 is needed")
-    return value
+    return int(value)
 
 
 def _oid(value: object, path: str) -> str:
     if not is_oid(value):
         raise InvalidValue(path, "64 lower-case hex digits are needed")
-    return str(value)
+    return text(value, path)
 
 
 def _object(value: object, path: str) -> Json:
@@ -88,7 +92,7 @@ def _source(value: object, path: str) -> Json:
 
 
 class Record:
-    """Base of the four: `_rules` says how each member is checked, `_first` which ones must be there."""
+    """Base of the first three: `_rules` says how each member is checked, `_needed` which must be there."""
 
     __slots__ = ()
     kind: ClassVar[Kind]
@@ -105,23 +109,26 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON with the members that are there."""
-        members = {key: getattr(self, key) for key in self._rules}
-        return {
-            key: list(value) if isinstance(value, tuple) else thaw(value)
-            for key, value in members.items()
-            if value is not None
-        }
+        return {key: list(value) if isinstance(value, tuple) else thaw(value) for key, value in self._members()}
 
     def canonical(self) -> bytes:
-        return dumps(self.to_dict())
+        return dumps(dict(self._members()))
+
+    def _members(self) -> Iterator[tuple[str, Json]]:
+        for key in self._rules:
+            value = getattr(self, key)
+            if value is not None:
+                yield key, value
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+    def from_dict(cls, value: object) -> Self:
         """From parsed JSON; an unknown or null member is refused with `InvalidValue`."""
+        if not isinstance(value, Mapping):
+            raise InvalidValue("", f"a {cls.kind} is an object, not {type(value).__name__}")
         unknown = value.keys() - cls._rules.keys()
         if unknown:
-            raise InvalidValue(min(unknown), f"no such key in a {cls.kind}")
-        for key in cls._needed - value.keys():
+            raise InvalidValue(min(map(str, unknown)), f"no such key in a {cls.kind}")
+        for key in sorted(cls._needed - value.keys()):
             raise InvalidValue(key, "missing")
         for key, member in value.items():
             if member is None:
@@ -171,7 +178,7 @@ class Call(Record):
         "conversation": _name,
         "duration_ms": _count,
         "error": _text,
-        "head_input": lambda value, path: "root" if value == "root" else _oid(value, path),
+        "head_input": lambda value, path: ROOT if value == ROOT else _oid(value, path),
         "head_output": _oid,
         "input_tokens": _count,
         "instructions": _oid,
@@ -248,9 +255,8 @@ class Tombstone:
         return dumps({"tombstone": members})
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Tombstone:
-        held = value.get("tombstone")
-        names = {each.name for each in fields(cls)}
-        if value.keys() != {"tombstone"} or not isinstance(held, Mapping) or held.keys() != names:
+    def from_dict(cls, value: object) -> Tombstone:
+        held = value.get("tombstone") if isinstance(value, Mapping) and len(value) == 1 else None
+        if not isinstance(held, Mapping) or held.keys() != {each.name for each in fields(cls)}:
             raise InvalidValue("tombstone", "an object of exactly kind, id, at and reason is needed")
         return cls(**held)

@@ -39,7 +39,7 @@ def parse_oid(text: object) -> Oid:
     """`text` as an id, or `InvalidId`."""
     if not is_oid(text):
         raise InvalidId(_shown(text), f"an object id is {OID_DIGITS} lower-case hex digits")
-    return Oid(str(text))
+    return Oid(str.__str__(text))  # of a text enum too, whose str() is its name
 
 
 def parse_parent(text: object) -> NodeId:
