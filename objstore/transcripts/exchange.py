@@ -234,10 +234,11 @@ def _entries(made: Chain, exchanges: Sequence[Exchange], api: Api) -> Iterator[E
         names: dict[str, str] = {}
         prefix = f"{exchange.place} " if exchange.place else ""
         usage = api.usage(exchange.response)
-        about = {key: value for key, value in exchange.request.items() if key not in api.handled}
+        request = exchange.request or exchange.response
+        about = {key: value for key, value in request.items() if key not in api.handled and value is not None}
         items = [(item, f"{prefix}message {i + 1}") for i, item in enumerate(exchange.sent)]
         said = chain(
-            api.preface(exchange.request, f"{prefix}preface", transcript.warn),
+            api.preface(request, f"{prefix}preface", transcript.warn),
             api.messages(items, transcript.warn, names),
         )
         made.again()
