@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from objstore.records import Description as Description
     from objstore.records import Note as Note
     from objstore.records import Tombstone as Tombstone
+    from objstore.store import Conversation as Conversation
+    from objstore.store import Store as Store
     from refs.errors import DagError as DagError
     from refs.ids import ROOT as ROOT
 
@@ -51,6 +53,7 @@ _HOMES = {
     "objstore.node": ("Node", "node_id"),
     "objstore.pairing": ("pair_tool_results",),
     "objstore.records": ("Call", "Description", "Note", "Tombstone"),
+    "objstore.store": ("Conversation", "Store"),
     "refs.errors": ("DagError",),
     "refs.ids": ("ROOT",),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import threading
 from hashlib import sha256
-from typing import Any, BinaryIO, Final
+from typing import Any, Final, Protocol
 
 import zstandard
 
@@ -46,7 +46,13 @@ def decompress(data: Bytes, bound: int, where: str) -> bytes:
     return raw
 
 
-def compress_stream(source: BinaryIO, sink: Handle, bound: int = MAX_PAYLOAD_BYTES) -> tuple[str, int, int]:
+class Readable(Protocol):
+    """Something to read raw bytes from."""
+
+    def read(self, size: int, /) -> Bytes: ...
+
+
+def compress_stream(source: Readable, sink: Handle, bound: int = MAX_PAYLOAD_BYTES) -> tuple[str, int, int]:
     """Copy `source` into `sink` as one frame; (sha256 of the content, its bytes, the frame's bytes).
 
     The content size isn't known beforehand, so it is not declared: readers bound what they unpack. Raises

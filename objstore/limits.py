@@ -50,6 +50,9 @@ MAX_MEMBER_BYTES: Final = 8 * GIB
 MAX_MEMBER_RATIO: Final = 400
 """Decompressed bytes for each compressed one, for members over `MEMBER_RATIO_FROM_BYTES` (deflate: 1032)."""
 
+MAX_DATABASE_COPY_BYTES: Final = 8 * GIB
+"""A foreign SQLite file that has to be copied to be read (it is in an archive, or has a log beside it)."""
+
 MEMBER_RATIO_FROM_BYTES: Final = 32 * MIB
 """Smaller members may be as repetitive as they like."""
 
@@ -86,7 +89,7 @@ SMALL_TRANSACTION_BYTES: Final = 4 * MIB
 JOURNAL_CHECKPOINT_BYTES: Final = 16 * MIB
 """Size of the journal after which the next transaction empties it."""
 
-MAX_RECORD_BYTES: Final = 256 * MIB
+MAX_JOURNAL_RECORD_BYTES: Final = 256 * MIB
 """One record of the journal."""
 
 FRAME_CACHE_BYTES: Final = 32 * MIB

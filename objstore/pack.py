@@ -27,10 +27,10 @@ from objstore.limits import (
     MAX_PACK_BYTES,
 )
 from objstore.loose import Form
-from objstore.node import Node
+from objstore.node import Node, plain_node_id
 from refs.errors import CorruptFile, InvalidValue
 from refs.files import Files, Handle
-from refs.ids import MessageId, NodeId, Oid, is_oid
+from refs.ids import ROOT, MessageId, NodeId, Oid, is_oid
 
 PACK_FOLDER: Final = "objects/pack"
 _SKIPPABLE: Final = 0x184D2A5E
@@ -277,6 +277,16 @@ class PackReader:
         return self._handle.read_at(size - wanted, wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A node in a frame: its id, its message's, its line, and its message's line (-1: not in this frame)."""
+
+    oid: NodeId
+    message: MessageId
+    line: int
+    message_line: int
+
+
 class Frame:
     """The lines of one frame, and the ids they stand for, worked out when they are asked for.
 
@@ -378,6 +388,38 @@ class Frame:
                 self._nodes[line] = self.node(line).id
             todo.pop()
         return NodeId(self._nodes[at])
+
+    def chain(self, at: int) -> tuple[NodeId, list[Step]]:
+        """(what the run's first node names as its parent, the run up to the node of line `at`), oldest first.
+
+        A run is as much of a chain as stands in this frame. Every id is worked out from the lines: a
+        message's from its bytes, a node's from its parent's and its message's.
+        """
+        run: list[tuple[int, list[Any]]] = []
+        while True:
+            members = self.members(at)
+            run.append((at, members))
+            if isinstance(members[0], str):
+                break
+            at = self.target(at, members[0])
+        before = parent = NodeId(Oid(run[-1][1][0]))
+        if before != ROOT and not is_oid(before):
+            raise self.bad(at, "not a node")
+        steps = []
+        for line, members in reversed(run):
+            reference = members[1]
+            if isinstance(reference, str):
+                place, message = -1, Oid(reference)
+            else:
+                place = self.target(line, reference)
+                message = self._messages.get(place) or self.message(place)[0]
+            known = self._nodes.get(line)
+            if known is None:
+                known = plain_node_id(parent, message) if len(members) == 2 else self.node_oid(line)
+                self._nodes[line] = known
+            parent = NodeId(known)
+            steps.append(Step(parent, MessageId(message), line, place))
+        return before, steps
 
     def record(self, at: int) -> tuple[Kind, bytes]:
         """(kind, canonical bytes) of a call, note or description line."""

@@ -307,6 +307,14 @@ class Files:
             handle.close()
         return True
 
+    def touch(self, name: str) -> None:
+        """Make a file young again (its age protects it from gc); nothing if it isn't there. Not synced."""
+        try:
+            os.utime(self.path(name))
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise StorageFailure(self.path(name), error) from error
+
     def sync(self, name: str) -> None:
         """Make an existing file's bytes durable; nothing if it isn't there."""
         with contextlib.suppress(FileNotFoundError), self.open_rw_existing(name) as handle:
@@ -355,9 +363,9 @@ class Files:
             state.release()
 
     @property
-    def locked(self) -> bool:
-        """Whether some thread of this process holds the lock through this object."""
-        return self._lock_depth > 0
+    def lock_depth(self) -> int:
+        """How many times over the thread that holds the lock holds it; for that thread to ask."""
+        return self._lock_depth
 
     def _flock(self, name: str, wait: bool) -> bool:
         if self._lock_fd < 0:

@@ -230,9 +230,9 @@ def test_another_process_gets_the_lock_only_after_it_was_given_back(tmp_path):
     files = Files(tmp_path)
     with files.lock("lock") as held:
         assert held
-        assert files.locked
+        assert files.lock_depth
         assert _in_child(SPAWN, _try_lock, tmp_path) is False
-    assert not files.locked
+    assert not files.lock_depth
     assert _in_child(SPAWN, _try_lock, tmp_path) is True
 
 
@@ -295,7 +295,7 @@ def test_a_killed_process_leaves_no_stale_lock(tmp_path):
 
 def _lock_inherited(files, answers):
     with files.lock("lock", wait=False) as held:
-        answers.put((files.locked, held))
+        answers.put((files.lock_depth, held))
 
 
 def test_a_forked_child_does_not_share_its_parents_lock(tmp_path):
@@ -316,7 +316,7 @@ def test_a_child_that_leaves_the_parents_with_block_does_not_end_the_lock(tmp_pa
             with Files(tmp_path).lock("lock", wait=False) as held:
                 assert not held
     if child == 0:
-        os._exit(1 if files.locked else 0)
+        os._exit(1 if files.lock_depth else 0)
 
 
 def test_a_child_does_not_keep_a_dead_parents_lock_alive(tmp_path):

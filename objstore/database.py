@@ -1,0 +1,217 @@
+"""Loose files and packs as one mapping from (kind, id) to bytes. Readers take no lock."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import BinaryIO, TypeVar
+
+from objstore.codec import decode
+from objstore.index import Index, Location
+from objstore.kinds import Kind
+from objstore.limits import FRAME_CACHE_BYTES
+from objstore.loose import Form, open_loose_payload, read_loose
+from objstore.node import Node
+from objstore.pack import Frame, PackReader, Step
+from refs.errors import CorruptFile, CorruptObject, ObjectMissing
+from refs.files import Files
+from refs.ids import NodeId, Oid
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Part of a chain, oldest first. `frame` holds its lines; a loose `node` comes alone."""
+
+    before: NodeId
+    steps: list[Step]
+    frame: Frame | None
+    loose: Node | None
+
+    def node(self, step: Step) -> Node:
+        """The node of a step, called_by and all."""
+        if self.loose is not None:
+            return self.loose
+        assert self.frame is not None
+        return self.frame.node(step.line)
+
+
+class Database:
+    """What is stored, read through the index. Every plain object's bytes are checked against its id.
+
+    Raises `ObjectMissing`, `CorruptObject`. `refresh` is called once where a file that the index names is
+    gone (a gc or checkpoint of another process moved what was in it), or where an object isn't known (a pack
+    may have been copied in); it says whether to look again.
+    """
+
+    def __init__(self, files: Files, index: Index, refresh: Callable[[], bool]) -> None:
+        self._files, self._index, self._refresh = files, index, refresh
+        self._mutex = threading.RLock()
+        self._packs: OrderedDict[str, PackReader] = OrderedDict()
+        self._frames: OrderedDict[tuple[str, int], Frame] = OrderedDict()
+        self._cached = 0
+
+    def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
+        """Those of `ids` that aren't stored."""
+        return self._index.missing(kind, ids)
+
+    def has(self, kind: Kind, oid: Oid) -> bool:
+        return self._index.row(kind, oid) is not None
+
+    def read(self, kind: Kind, oid: Oid) -> tuple[Form, bytes]:
+        """An object's form and stored bytes; a record's canonical bytes. Not for payloads."""
+        return self._at_place(kind, oid, lambda place: self._read_at(kind, oid, place))
+
+    def node(self, oid: Oid) -> Node:
+        """A node by its id."""
+
+        def read(place: Location) -> Node:
+            if place.pack is None:
+                return node_of(oid, read_loose(self._files, Kind.NODE, oid)[1])
+            frame = self.frame(place)
+            if frame.node_oid(place.line) != oid:
+                raise CorruptObject(Kind.NODE, oid, "the index names a line of another node")
+            return frame.node(place.line)
+
+        return self._at_place(Kind.NODE, oid, read)
+
+    def run(self, oid: NodeId) -> Run:
+        """As much of the chain that ends in node `oid` as stands together: see `Frame.chain`."""
+
+        def read(place: Location) -> Run:
+            if place.pack is None:
+                node = node_of(oid, read_loose(self._files, Kind.NODE, oid)[1])
+                return Run(node.parent, [Step(oid, node.message, -1, -1)], None, node)
+            frame = self.frame(place)
+            before, steps = frame.chain(place.line)
+            if steps[-1].oid != oid:
+                raise CorruptObject(Kind.NODE, oid, "the index names a line of another node")
+            return Run(before, steps, frame, None)
+
+        return self._at_place(Kind.NODE, oid, read)
+
+    def open_payload(self, oid: Oid) -> BinaryIO:
+        """A payload's raw bytes as a stream, checked when its end is reached."""
+        return open_loose_payload(self._files, oid)
+
+    def ids(self, kind: Kind) -> Iterator[Oid]:
+        """Every stored id of a kind, in order of arrival."""
+        for row, loc in self._index.rows(kind):
+            yield self.oid_of(kind, row, loc)
+
+    def oid_of(self, kind: Kind, row: int, loc: int) -> Oid:
+        """The whole id of the object in a row of the index."""
+        for again in (False, True):
+            place = self._index.location(loc) if not again else self._index.location_of_row(kind, row)
+            if place is None:
+                break
+            if place.pack is None:
+                oid = self._index.loose_oid(kind, row)
+                if oid is not None:
+                    return oid
+                continue
+            try:
+                return self.oid_at(kind, place)
+            except FileNotFoundError:
+                self._refresh()
+        raise ObjectMissing(kind, f"in row {row} of the index")
+
+    def oid_at(self, kind: Kind, place: Location) -> Oid:
+        """The id of what stands at a place in a pack."""
+        frame = self.frame(place)
+        if kind is Kind.NODE:
+            return frame.node_oid(place.line)
+        if kind is Kind.MESSAGE:
+            return frame.message(place.line)[0]
+        return record_oid(frame.record(place.line)[1])
+
+    def locate(self, kind: Kind, oid: Oid) -> Location:
+        """Where an object stands, or `ObjectMissing`."""
+        place = self._index.locate(kind, oid)
+        if place is None and self._refresh():
+            place = self._index.locate(kind, oid)
+        if place is None:
+            raise ObjectMissing(kind, oid)
+        return place
+
+    def frame(self, place: Location) -> Frame:
+        """The decoded frame of a place, often from the cache. `FileNotFoundError` if its pack is gone."""
+        assert place.pack is not None
+        name = (place.pack, place.offset)
+        with self._mutex:
+            frame = self._frames.get(name)
+            if frame is not None:
+                self._frames.move_to_end(name)
+                return frame
+            frame = self._pack(place.pack).frame(place.offset, place.size)
+            self._frames[name] = frame
+            self._cached += frame.size
+            while self._cached > FRAME_CACHE_BYTES and len(self._frames) > 1:
+                self._cached -= self._frames.popitem(last=False)[1].size
+            return frame
+
+    def forget_packs(self) -> None:
+        """Close all packs and drop what was decoded of them."""
+        with self._mutex:
+            for pack in self._packs.values():
+                pack.close()
+            self._packs.clear()
+            self._frames.clear()
+            self._cached = 0
+
+    close = forget_packs
+
+    def _pack(self, pack: str) -> PackReader:
+        reader = self._packs.get(pack)
+        if reader is None:
+            reader = self._packs[pack] = PackReader(self._files, pack)
+            if len(self._packs) > 64:
+                self._packs.popitem(last=False)[1].close()
+        else:
+            self._packs.move_to_end(pack)
+        return reader
+
+    def _read_at(self, kind: Kind, oid: Oid, place: Location) -> tuple[Form, bytes]:
+        if place.pack is None:
+            return read_loose(self._files, kind, oid)
+        frame = self.frame(place)
+        form, found = Form.PLAIN, oid
+        if kind is Kind.NODE:
+            raw, found = frame.node(place.line).canonical(), frame.node_oid(place.line)
+        elif kind is Kind.MESSAGE:
+            found, form, raw = frame.message(place.line)
+        else:
+            raw = frame.record(place.line)[1]
+            found = record_oid(raw)
+        if found != oid:
+            raise CorruptObject(kind, oid, "its bytes have another hash")
+        return form, raw
+
+    def _at_place(self, kind: Kind, oid: Oid, read: Callable[[Location], _T]) -> _T:
+        try:
+            return read(self.locate(kind, oid))
+        except (ObjectMissing, FileNotFoundError):
+            # Moved between the look into the index and the look into the file: the index knows better now.
+            self._refresh()
+            try:
+                return read(self.locate(kind, oid))
+            except FileNotFoundError as error:
+                raise CorruptObject(kind, oid, f"its file is gone ({error.filename})") from error
+        except CorruptFile as error:
+            raise CorruptObject(kind, oid, str(error)) from error
+
+
+def node_of(oid: Oid, raw: bytes) -> Node:
+    """A node from its canonical bytes, whose hash has been checked."""
+    value = decode(Kind.NODE, raw)
+    if not isinstance(value, Node):
+        raise CorruptObject(Kind.NODE, oid, "not a node")
+    return value
+
+
+def record_oid(raw: bytes) -> Oid:
+    return Oid(sha256(raw).hexdigest())

@@ -1,0 +1,510 @@
+"""The SQLite index: is this object here, where does it stand, and what hangs on it. A cache.
+
+A node is stored when the index holds it, and the index admits it only after its parent, its message and its
+called_by: that is what makes the prefix search true. Delete the file and it is rebuilt from the objects.
+
+An object is known by the first 16 bytes of its id: two that share them take 2^64 tries to make, and whoever
+reads one by the other's id gets `CorruptObject`, never wrong bytes. Inside, rows are numbered in the order
+of their arrival, so that edges are small integers and grow at the tables' ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from objstore.kinds import Kind
+from objstore.loose import Form
+from objstore.node import Node
+from objstore.records import Call, Description, Note
+from refs.errors import CorruptFile, StorageFailure
+from refs.ids import ROOT, Oid, PayloadId
+
+INDEX: Final = "index.sqlite"
+APPLICATION_ID: Final = 0x64616731  # "dag1"
+SCHEMA_VERSION: Final = 1
+ROOT_ROW: Final = 0
+LINES_PER_FRAME: Final = 16384
+_LOOSE: Final = -1  # and -2, -3: the form, counted down
+BUSY_MILLISECONDS: Final = 60_000
+
+Value = Node | Call | Note | Description | Sequence[PayloadId] | None
+"""What the index must know of an object: of a message only the payloads it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an object stands: in a pack, at a line of a frame, or (`pack` is None) as a loose file."""
+
+    pack: str | None
+    offset: int = 0
+    size: int = 0
+    line: int = 0
+    form: Form = Form.PLAIN
+    frame: int = 0
+    """The frame's row: names the frame in a cache."""
+
+
+@dataclass(slots=True)
+class Arrival:
+    """An object to be indexed. `loc` comes from `place_loose` or `place_packed`."""
+
+    kind: Kind
+    oid: Oid
+    loc: int
+    value: Value = None
+
+
+class IndexPart(Protocol):
+    """A table of its own that is filled with the objects of some kinds and rebuilt with the rest."""
+
+    name: str
+    version: int
+    kinds: frozenset[Kind]
+
+    def create(self, db: sqlite3.Connection) -> None: ...
+    def add(self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Any) -> None: ...
+    def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None: ...
+    def link(self, db: sqlite3.Connection) -> None: ...
+
+
+def key(oid: str) -> bytes:
+    """What an id is known by in the index."""
+    return bytes.fromhex(oid[:32])
+
+
+def place_loose(form: Form) -> int:
+    return _LOOSE - form
+
+
+def place_packed(frame: int, line: int) -> int:
+    return frame * LINES_PER_FRAME + line
+
+
+class Index:
+    """One connection to `index.sqlite`, safe to use from several threads (one at a time) and after a fork."""
+
+    def __init__(self, path: str, parts: Sequence[IndexPart], *, read_only: bool = False) -> None:
+        self.path = path
+        self.checks = 0
+        """Existence look-ups so far: what a prefix search costs."""
+        self._parts = tuple(parts)
+        self._of_kind = {kind: [part for part in parts if kind in part.kinds] for kind in Kind}
+        self._read_only = read_only
+        self._mutex = threading.RLock()
+        self._db: sqlite3.Connection | None = None
+        self._pid = os.getpid()
+        self._frames: dict[int, Location] = {}
+
+    @property
+    def version(self) -> int:
+        """Changes with the schema and with each part's: another version is rebuilt, never migrated."""
+        return SCHEMA_VERSION * 1000 + sum(part.version for part in self._parts)
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def open(self) -> bool:
+        """Open what is there; False if there is nothing, or not an index of this version."""
+        try:
+            uri = f"file:{_quoted(self.path)}?mode={'ro' if self._read_only else 'rw'}"
+            db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        except sqlite3.OperationalError:
+            return False
+        try:
+            db.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
+            application = db.execute("PRAGMA application_id").fetchone()[0]
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if (application, version) != (APPLICATION_ID, self.version):
+                db.close()
+                return False
+            if not self._read_only:
+                db.execute("PRAGMA journal_mode=WAL")
+            self._tune(db)
+            db.execute("SELECT value FROM meta").fetchall()
+        except sqlite3.DatabaseError:
+            db.close()
+            return False
+        self._db = db
+        return True
+
+    @property
+    def is_open(self) -> bool:
+        return self._db is not None
+
+    def checkpoint(self) -> None:
+        """Bring what was committed from the write-ahead log into the file, and sync both."""
+        with self.reading() as db:
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def create(self, *, building: bool = False) -> None:
+        """A new, empty index at `path`; the store's lock is held and nothing is there.
+
+        One that is being built is of use only when it is whole, so nothing needs to survive a crash before
+        it is closed.
+        """
+        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        db.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
+        db.execute(f"PRAGMA journal_mode={'MEMORY' if building else 'WAL'}")
+        self._tune(db)
+        db.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            db.execute(statement)
+        for part in self._parts:
+            part.create(db)
+        db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version={self.version}")
+        db.execute("COMMIT")
+        self._db = db
+
+    @staticmethod
+    def _tune(db: sqlite3.Connection) -> None:
+        # The index is a cache, so a lost last transaction is fine, and the stamp tells of it; NORMAL in WAL
+        # mode keeps the file whole through a power cut.
+        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute("PRAGMA cache_size=-65536")
+        db.execute("PRAGMA mmap_size=268435456")
+        db.execute("PRAGMA wal_autocheckpoint=4000")
+        db.execute("PRAGMA trusted_schema=OFF")
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+            self._frames.clear()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone while in the block."""
+        with self._mutex:
+            if self._pid != os.getpid():
+                # A connection must not be used, nor closed, on the other side of a fork (sqlite.org/howtocorrupt).
+                _LEFT_TO_THE_PARENT.append(self._db)
+                self._db, self._pid = None, os.getpid()
+                self._frames.clear()
+                self.open()
+            if self._db is None:
+                raise CorruptFile(self.path, "the index is closed")
+            try:
+                yield self._db
+            except sqlite3.OperationalError as error:
+                raise StorageFailure(self.path, OSError(0, str(error))) from error
+            except sqlite3.DatabaseError as error:
+                raise CorruptFile(self.path, f"a damaged index ({error}); 'dag reindex' makes it anew") from error
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction: committed at the end of the block, rolled back on an error."""
+        with self.reading() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                self._frames.clear()
+                raise
+
+    # -- asking -----------------------------------------------------------------------------------
+
+    def row(self, kind: Kind, oid: str) -> int | None:
+        """The row of an object, or None if the store doesn't hold it."""
+        with self.reading() as db:
+            found = db.execute(_ROW_OF[kind], (key(oid),)).fetchone()
+        return None if found is None else found[0]
+
+    def has_node(self, oid: str) -> bool:
+        """Whether a node, and so everything before it, is stored. One check; `ROOT` always is."""
+        self.checks += 1
+        return oid == ROOT or self.row(Kind.NODE, oid) is not None
+
+    def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
+        """Those of `ids` that the store doesn't hold."""
+        statement = _ROW_OF[kind]
+        with self.reading() as db:
+            return {oid for oid in ids if db.execute(statement, (key(oid),)).fetchone() is None}
+
+    def locate(self, kind: Kind, oid: str) -> Location | None:
+        """Where an object stands, or None if the store doesn't hold it."""
+        with self.reading() as db:
+            found = db.execute(_LOC_OF[kind], (key(oid),)).fetchone()
+            return None if found is None else self._location(db, found[0])
+
+    def loc_of_row(self, kind: Kind, row: int) -> int | None:
+        with self.reading() as db:
+            found = db.execute(f"SELECT loc FROM {kind} WHERE row=?", (row,)).fetchone()
+        return None if found is None else found[0]
+
+    def location_of_row(self, kind: Kind, row: int) -> Location | None:
+        with self.reading() as db:
+            found = db.execute(f"SELECT loc FROM {kind} WHERE row=?", (row,)).fetchone()
+            return None if found is None else self._location(db, found[0])
+
+    def loose_oid(self, kind: Kind, row: int) -> Oid | None:
+        """The whole id of an object that stands as a loose file."""
+        with self.reading() as db:
+            found = db.execute("SELECT oid FROM loose WHERE kind=? AND row=?", (_NUMBER[kind], row)).fetchone()
+        return None if found is None else Oid(found[0].hex())
+
+    def child_rows(self, row: int) -> list[tuple[int, int]]:
+        """(row, loc) of the nodes whose parent is node `row`, oldest first."""
+        with self.reading() as db:
+            return db.execute("SELECT row, loc FROM node WHERE parent=? ORDER BY row", (row,)).fetchall()
+
+    def node_edges(self, row: int) -> tuple[int, int, int] | None:
+        """(parent row, message row, depth) of a node. The depth of a first message is 1."""
+        with self.reading() as db:
+            found = db.execute("SELECT parent, message, depth FROM node WHERE row=?", (row,)).fetchone()
+        return None if found is None else (found[0], found[1], found[2])
+
+    def prefix_matches(self, kind: Kind, prefix: str, limit: int) -> list[tuple[int, int]]:
+        """(row, loc) of objects whose ids begin with `prefix` (up to 32 of its digits count)."""
+        low = prefix[:32].ljust(32, "0")
+        high = prefix[:32].ljust(32, "f")
+        with self.reading() as db:
+            return db.execute(
+                f"SELECT o.row, o.loc FROM {kind}_id i JOIN {kind} o ON o.row = i.row"
+                " WHERE i.id BETWEEN ? AND ? ORDER BY i.id LIMIT ?",
+                (bytes.fromhex(low), bytes.fromhex(high), limit),
+            ).fetchall()
+
+    def rows(self, kind: Kind) -> Iterator[tuple[int, int]]:
+        """(row, loc) of all objects of a kind, in order of arrival."""
+        after = 0
+        while True:
+            with self.reading() as db:
+                batch = db.execute(
+                    f"SELECT row, loc FROM {kind} WHERE row > ? ORDER BY row LIMIT 5000", (after,)
+                ).fetchall()
+            if not batch:
+                return
+            yield from batch
+            after = batch[-1][0]
+
+    def location(self, loc: int) -> Location:
+        """What a `loc` means."""
+        with self.reading() as db:
+            return self._location(db, loc)
+
+    def _location(self, db: sqlite3.Connection, loc: int) -> Location:
+        if loc < 0:
+            return Location(None, form=Form(_LOOSE - loc))
+        frame, line = divmod(loc, LINES_PER_FRAME)
+        known = self._frames.get(frame)
+        if known is None:
+            found = db.execute(
+                "SELECT p.name, f.offset, f.size FROM frame f JOIN pack p ON p.row = f.pack WHERE f.row=?",
+                (frame,),
+            ).fetchone()
+            if found is None:
+                raise CorruptFile(self.path, "an object in a frame that isn't there")
+            if len(self._frames) > 100_000:
+                self._frames.clear()
+            known = self._frames[frame] = Location(found[0].hex(), found[1], found[2], frame=frame)
+        return Location(known.pack, known.offset, known.size, line, frame=frame)
+
+    def meta(self, name: str) -> str | None:
+        with self.reading() as db:
+            found = db.execute("SELECT value FROM meta WHERE key=?", (name,)).fetchone()
+        return None if found is None else found[0]
+
+    def counts(self) -> dict[Kind, int]:
+        with self.reading() as db:
+            return {kind: db.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in Kind}
+
+    def loose_count(self) -> int:
+        """How many objects stand as loose files."""
+        with self.reading() as db:
+            found: int = db.execute("SELECT count(*) FROM loose").fetchone()[0]
+        return found
+
+    def packs(self) -> dict[str, int]:
+        """Pack ids and their rows."""
+        with self.reading() as db:
+            return {name.hex(): row for row, name in db.execute("SELECT row, name FROM pack")}
+
+    # -- changing: inside `changing`, with the store's lock held ----------------------------------
+
+    def set_meta(self, db: sqlite3.Connection, name: str, value: str) -> None:
+        db.execute(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (name, value)
+        )
+
+    def add_pack(self, db: sqlite3.Connection, pack: str, frames: Sequence[tuple[int, int]]) -> int:
+        """Make a pack and its frames known; the row of its first frame (the others follow it)."""
+        row = db.execute("INSERT INTO pack(name) VALUES (?)", (bytes.fromhex(pack),)).lastrowid
+        first: int = db.execute("SELECT coalesce(max(row), 0) + 1 FROM frame").fetchone()[0]
+        db.executemany(
+            "INSERT INTO frame VALUES (?, ?, ?, ?)",
+            [(first + i, row, offset, size) for i, (offset, size) in enumerate(frames)],
+        )
+        return first
+
+    def forget_pack(self, db: sqlite3.Connection, pack: str) -> None:
+        """Forget a pack in which nothing stands any more."""
+        row = db.execute("SELECT row FROM pack WHERE name=?", (bytes.fromhex(pack),)).fetchone()
+        if row is not None:
+            db.execute("DELETE FROM frame WHERE pack=?", row)
+            db.execute("DELETE FROM pack WHERE row=?", row)
+            self._frames.clear()
+
+    def add(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        """Admit objects, in their order; those whose parent, message or called_by isn't there come back.
+
+        One that is known already is passed over. Keys go into their trees in sorted batches: the trees are
+        the only places where rows don't come in order.
+        """
+        by_kind: dict[Kind, list[Arrival]] = {}
+        for arrival in arrivals:
+            by_kind.setdefault(arrival.kind, []).append(arrival)
+        left: list[Arrival] = []
+        for kind in _ADMISSION_ORDER:
+            if kind in by_kind:
+                left += self._add_kind(db, kind, by_kind[kind])
+        return left
+
+    def _add_kind(self, db: sqlite3.Connection, kind: Kind, arrivals: Sequence[Arrival]) -> list[Arrival]:
+        row = self._next_row(db, kind)
+        fresh: dict[bytes, int] = {}
+        rows: list[tuple[int, ...]] = []
+        left: list[Arrival] = []
+        known = _ROW_OF[kind]
+        added: list[tuple[int, Arrival]] = []
+        for arrival in arrivals:
+            name = key(arrival.oid)
+            if name in fresh or db.execute(known, (name,)).fetchone() is not None:
+                continue
+            if kind is Kind.NODE:
+                edges = self._edges(db, arrival.value, fresh, rows)
+                if edges is None:
+                    left.append(arrival)
+                    continue
+                rows.append((row, *edges, arrival.loc))
+            else:
+                rows.append((row, arrival.loc))
+            fresh[name] = row
+            added.append((row, arrival))
+            row += 1
+        db.executemany(f"INSERT INTO {kind} VALUES ({_MARKS[kind]})", rows)
+        db.executemany(f"INSERT INTO {kind}_id VALUES (?, ?)", sorted(fresh.items()))
+        loose = [(_NUMBER[kind], row, bytes.fromhex(arrival.oid)) for row, arrival in added if arrival.loc < 0]
+        if loose:
+            db.executemany("INSERT OR REPLACE INTO loose VALUES (?, ?, ?)", loose)
+        for part in self._of_kind[kind]:
+            for row, arrival in added:
+                part.add(db, self, row, arrival.oid, arrival.value)
+        return left
+
+    def _edges(
+        self, db: sqlite3.Connection, value: Value, fresh: dict[bytes, int], rows: list[tuple[int, ...]]
+    ) -> tuple[int, int, int] | None:
+        """(parent row, message row, depth) of a node whose edges are all there, else None."""
+        assert isinstance(value, Node)
+        message = db.execute(_ROW_OF[Kind.MESSAGE], (key(value.message),)).fetchone()
+        if message is None:
+            return None
+        if value.called_by is not None:
+            name = key(value.called_by)
+            if name not in fresh and db.execute(_ROW_OF[Kind.NODE], (name,)).fetchone() is None:
+                return None
+        if value.parent == ROOT:
+            return ROOT_ROW, message[0], 1
+        name = key(value.parent)
+        if name in fresh:
+            parent = fresh[name]
+            return parent, message[0], rows[parent - rows[0][0]][3] + 1
+        found = db.execute(
+            "SELECT n.row, n.depth FROM node_id i JOIN node n ON n.row = i.row WHERE i.id=?", (name,)
+        ).fetchone()
+        return None if found is None else (found[0], message[0], found[1] + 1)
+
+    def _next_row(self, db: sqlite3.Connection, kind: Kind) -> int:
+        found: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0]
+        return found
+
+    def move(self, db: sqlite3.Connection, kind: Kind, places: Iterable[tuple[Oid, int]]) -> None:
+        """Objects that are known stand somewhere else now."""
+        gone = []
+        for oid, loc in places:
+            found = db.execute(_ROW_OF[kind], (key(oid),)).fetchone()
+            if found is None:
+                continue
+            db.execute(f"UPDATE {kind} SET loc=? WHERE row=?", (loc, found[0]))
+            if loc < 0:
+                db.execute(
+                    "INSERT OR REPLACE INTO loose VALUES (?, ?, ?)",
+                    (_NUMBER[kind], found[0], bytes.fromhex(oid)),
+                )
+            else:
+                gone.append((_NUMBER[kind], found[0]))
+        db.executemany("DELETE FROM loose WHERE kind=? AND row=?", gone)
+
+    def take_from_loose(self, db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
+        """What is known as a loose file stands in a pack as well: from now on it is read there."""
+        for kind in Kind:
+            places = [(each.oid, each.loc) for each in arrivals if each.kind is kind]
+            if places and db.execute("SELECT 1 FROM loose WHERE kind=? LIMIT 1", (_NUMBER[kind],)).fetchone():
+                self.move(db, kind, [each for each in places if self._is_loose(db, kind, each[0])])
+
+    def _is_loose(self, db: sqlite3.Connection, kind: Kind, oid: Oid) -> bool:
+        found = db.execute(_LOC_OF[kind], (key(oid),)).fetchone()
+        return found is not None and found[0] < 0
+
+    def link(self, db: sqlite3.Connection) -> None:
+        """Join what came before the objects it names: after a pack was adopted or all was read."""
+        for part in self._parts:
+            part.link(db)
+
+    def forget(self, db: sqlite3.Connection, kind: Kind, ids: Iterable[tuple[int, str]]) -> None:
+        """Objects given as (row, id) are no longer stored. Forget descendants first: see gc."""
+        batch = list(ids)
+        rows = [(row,) for row, _ in batch]
+        db.executemany(f"DELETE FROM {kind}_id WHERE id=?", [(key(oid),) for _, oid in batch])
+        db.executemany(f"DELETE FROM {kind} WHERE row=?", rows)
+        db.executemany("DELETE FROM loose WHERE kind=? AND row=?", [(_NUMBER[kind], row) for row, _ in batch])
+        for part in self._parts:
+            part.forget(db, kind, [row for row, _ in batch])
+
+
+_LEFT_TO_THE_PARENT: Final[list[sqlite3.Connection | None]] = []
+_ADMISSION_ORDER: Final = (
+    Kind.PAYLOAD,
+    Kind.MESSAGE,
+    Kind.NODE,
+    Kind.DESCRIPTION,
+    Kind.CALL,
+    Kind.NOTE,
+)
+_NUMBER: Final = {kind: number for number, kind in enumerate(Kind)}
+_ROW_OF: Final = {kind: f"SELECT row FROM {kind}_id WHERE id=?" for kind in Kind}
+_LOC_OF: Final = {
+    kind: f"SELECT o.loc FROM {kind}_id i JOIN {kind} o ON o.row = i.row WHERE i.id=?" for kind in Kind
+}
+_MARKS: Final = {kind: "?, ?, ?, ?, ?" if kind is Kind.NODE else "?, ?" for kind in Kind}
+_SCHEMA: Final = (
+    "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE pack(row INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE)",
+    "CREATE TABLE frame(row INTEGER PRIMARY KEY, pack INTEGER NOT NULL, offset INTEGER NOT NULL,"
+    " size INTEGER NOT NULL)",
+    "CREATE TABLE loose(kind INTEGER NOT NULL, row INTEGER NOT NULL, oid BLOB NOT NULL,"
+    " PRIMARY KEY(kind, row)) WITHOUT ROWID",
+    *(f"CREATE TABLE {kind}_id(id BLOB PRIMARY KEY, row INTEGER NOT NULL) WITHOUT ROWID" for kind in Kind),
+    *(
+        f"CREATE TABLE {kind}(row INTEGER PRIMARY KEY, loc INTEGER NOT NULL)"
+        for kind in Kind
+        if kind is not Kind.NODE
+    ),
+    "CREATE TABLE node(row INTEGER PRIMARY KEY, parent INTEGER NOT NULL, message INTEGER NOT NULL,"
+    " depth INTEGER NOT NULL, loc INTEGER NOT NULL)",
+    "CREATE INDEX node_parent ON node(parent)",
+)
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")

@@ -1,0 +1,300 @@
+"""What makes small transactions durable: one checksummed record, one fdatasync (docs/format.md).
+
+A record holds the new objects' stored bytes, the ref moves and the reflog fields of one transaction; it is
+the commit point. Loose files, index rows and ref files follow without waiting for the disk, and are written
+again from here after a crash. All methods that change anything need the store's lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+import orjson
+
+from objstore.kinds import Kind
+from objstore.limits import MAX_JOURNAL_RECORD_BYTES
+from objstore.loose import Form
+from refs.errors import CorruptFile, DagError, LimitExceeded, StorageFailure
+from refs.files import Files, Handle
+from refs.ids import Oid, is_oid
+from refs.names import check_ref_name
+from refs.reflog import ReflogEntry
+
+JOURNAL: Final = "journal"
+_MAGIC: Final = b"msgdag-journal1\n"
+_HEADER: Final = struct.Struct("<16s16s16sQ16s")  # magic, id, the id before, its end, boot
+_APPLIED: Final = struct.Struct("<Q8s")  # the applied end, and the first bytes of its sha256
+_APPLIED_AT: Final = 128
+START: Final = 256
+"""Where the first record begins."""
+_RECORD: Final = struct.Struct("<4sI16s")  # magic, payload size, checksum
+_RECORD_MAGIC: Final = b"DAGR"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object as a record holds it: `packed` is the very content of its loose file."""
+
+    kind: Kind
+    oid: Oid
+    form: Form
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One transaction: its objects, the packs it published before, and its moves (as reflog entries)."""
+
+    objects: tuple[StoredObject, ...]
+    packs: tuple[str, ...]
+    moves: tuple[ReflogEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the life of a journal: which emptying (`id`), and the byte. The index is stamped with it."""
+
+    id: str
+    end: int
+
+
+class Journal:
+    """The file `journal`, kept open. `boot` names this start of the machine (any 16 bytes)."""
+
+    def __init__(self, files: Files, boot: bytes) -> None:
+        self._files = files
+        self._boot = boot
+        self._handle: Handle | None = None
+        self._start = START
+
+    def exists(self) -> bool:
+        return self._files.stat(JOURNAL) is not None
+
+    def create(self) -> None:
+        """A new, empty journal, durably."""
+        self._files.replace(JOURNAL, self._header(sha256(self._boot).digest()[:16], b"\0" * 16, 0, START))
+
+    def pending(self) -> bool:
+        """Whether something recorded may not have been applied. Needs no lock.
+
+        After a clean stop nothing; after a crash of the process the tail not yet marked; after a crash of
+        the machine (another boot) everything since the journal was last emptied.
+        """
+        header = self._read_header()
+        size = self._open().size()
+        return size > START if header.boot != self._boot else header.applied != size
+
+    def position(self) -> Position:
+        """Up to where the journal has been applied."""
+        header = self._read_header()
+        return Position(header.id.hex(), header.applied)
+
+    def emptied_from(self) -> Position:
+        """Where the journal stood before it was last emptied: an index stamped so is up to date at `START`."""
+        header = self._read_header()
+        return Position(header.before.hex(), header.before_end)
+
+    def state(self) -> bytes:
+        """The header as it stands, and the size: equal only as long as nobody has changed anything."""
+        try:
+            handle = self._open()
+            return b"%b%d" % (handle.read_at(0, START), handle.size())
+        except (FileNotFoundError, StorageFailure):
+            return b""
+
+    def append(self, record: Record) -> Position:
+        """Write a record and sync it: on return the transaction is committed. Its end, for `mark`.
+
+        Where the disk refuses, the journal is as it was and `StorageFailure` is raised.
+        """
+        handle = self._open()
+        header = self._read_header()
+        self._start = handle.size()
+        data = _encode(record, header.id, self._start)
+        if len(data) > MAX_JOURNAL_RECORD_BYTES:
+            raise LimitExceeded("a transaction", len(data), MAX_JOURNAL_RECORD_BYTES)
+        try:
+            handle.write_at(self._start, data)
+            handle.sync()
+        except BaseException:
+            self.cut()
+            raise
+        return Position(header.id.hex(), self._start + len(data))
+
+    def cut(self) -> None:
+        """Take back the latest record: what belongs to it could not be written."""
+        with contextlib.suppress(StorageFailure):  # else its checksum or the next writer deals with it
+            self._open().truncate(self._start)
+            self._open().sync()
+
+    def mark(self, position: Position) -> bytes:
+        """Note that everything up to `position` has been applied; the new `state`.
+
+        Not synced: after a crash of the machine everything is applied again.
+        """
+        self._open().write_at(_APPLIED_AT, _applied(position.end))
+        return self.state()
+
+    def replay(self) -> Iterator[tuple[Record, int]]:
+        """(record, its end) of what is pending, oldest first; what was torn behind them is cut off."""
+        handle = self._open()
+        header = self._read_header()
+        at = header.applied if header.boot == self._boot else START
+        size = handle.size()
+        while at < size:
+            found = self._record_at(handle, header.id, at, size)
+            if found is None:
+                # Only an append that never returned can leave this: nothing in it was acknowledged.
+                handle.truncate(at)
+                break
+            yield found
+            at = found[1]
+
+    def records(self) -> Iterator[tuple[Record, int]]:
+        """All whole records since the journal was last emptied."""
+        handle = self._open()
+        header = self._read_header()
+        at, size = START, handle.size()
+        while at < size and (found := self._record_at(handle, header.id, at, size)) is not None:
+            yield found
+            at = found[1]
+
+    def adopt_boot(self) -> None:
+        """Say that everything has been applied in this boot, and make that durable."""
+        handle = self._open()
+        header = self._read_header()
+        handle.write_at(0, self._header(header.id, header.before, header.before_end, handle.size()))
+        handle.sync()
+
+    def empty(self) -> None:
+        """Forget all records: what they cover has been synced. Atomic, since old records name the old id."""
+        handle = self._open()
+        header = self._read_header()
+        end = handle.size()
+        new = sha256(b"%b%d" % (header.id, end)).digest()[:16]
+        handle.write_at(0, self._header(new, header.id, end, START))
+        handle.truncate(START)
+        handle.sync()
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return max(0, self._open().size() - START)
+
+    def verify(self) -> list[str]:
+        """What is wrong with the journal, in words; empty if nothing is."""
+        try:
+            header = self._read_header()
+            end = max((end for _, end in self.records()), default=START)
+            size = self._open().size()
+        except DagError as error:
+            return [str(error)]
+        problems = []
+        if end != size:
+            problems.append(f"{size - end} bytes behind the last whole record, at {end}")
+        if header.applied > size:
+            problems.append("more is marked as applied than there is")
+        return problems
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.close()
+            self._handle = None
+
+    def _open(self) -> Handle:
+        if self._handle is None:
+            try:
+                self._handle = self._files.open_rw_existing(JOURNAL)
+            except StorageFailure:
+                self._handle = self._files.open_read(JOURNAL)
+        return self._handle
+
+    def _header(self, journal: bytes, before: bytes, before_end: int, applied: int) -> bytes:
+        fields = _HEADER.pack(_MAGIC, journal, before, before_end, self._boot)
+        head = fields + sha256(fields).digest()[:16]
+        return head.ljust(_APPLIED_AT, b"\0") + _applied(applied).ljust(START - _APPLIED_AT, b"\0")
+
+    def _read_header(self) -> _Header:
+        data = self._open().read_at(0, START)
+        fields = data[: _HEADER.size]
+        where = self._files.path(JOURNAL)
+        if len(data) != START or data[_HEADER.size : _HEADER.size + 16] != sha256(fields).digest()[:16]:
+            raise CorruptFile(where, "its header is damaged")
+        magic, journal, before, before_end, boot = _HEADER.unpack(fields)
+        end, check = _APPLIED.unpack_from(data, _APPLIED_AT)
+        if magic != _MAGIC:
+            raise CorruptFile(where, "not a journal")
+        if _applied(end)[8:] != check or end < START:
+            end, boot = START, b""  # not to be believed: replay everything, which is harmless
+        return _Header(journal, before, before_end, boot, end)
+
+    def _record_at(self, handle: Handle, journal: bytes, at: int, size: int) -> tuple[Record, int] | None:
+        head = handle.read_at(at, _RECORD.size)
+        if len(head) < _RECORD.size:
+            return None
+        magic, length, check = _RECORD.unpack(head)
+        if magic != _RECORD_MAGIC or length > min(MAX_JOURNAL_RECORD_BYTES, size - at - _RECORD.size):
+            return None
+        payload = handle.read_at(at + _RECORD.size, length)
+        if _checksum(journal, at, payload) != check:
+            return None
+        return _decode(payload, self._files.path(JOURNAL)), at + _RECORD.size + length
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    id: bytes
+    before: bytes
+    before_end: int
+    boot: bytes
+    applied: int
+
+
+def _applied(end: int) -> bytes:
+    raw = struct.pack("<Q", end)
+    return raw + sha256(raw).digest()[:8]
+
+
+def _checksum(journal: bytes, at: int, payload: bytes) -> bytes:
+    # With the journal's id and the place in it, a record of an earlier life is never taken for a new one.
+    return sha256(b"%b%d:%b" % (journal, at, payload)).digest()[:16]
+
+
+def _encode(record: Record, journal: bytes, at: int) -> bytes:
+    head = {
+        "moves": [[e.time, e.ref, e.old, e.new, e.reason] for e in record.moves],
+        "objects": [[o.kind.value, o.oid, int(o.form), len(o.packed)] for o in record.objects],
+        "packs": record.packs,
+    }
+    try:
+        written = orjson.dumps(head)
+    except TypeError:  # a lone surrogate in a reason
+        written = json.dumps(head).encode("ascii")
+    payload = b"\n".join((written, b"".join([each.packed for each in record.objects])))
+    return _RECORD.pack(_RECORD_MAGIC, len(payload), _checksum(journal, at, payload)) + payload
+
+
+def _decode(payload: bytes, where: str) -> Record:
+    head, _, body = payload.partition(b"\n")
+    try:
+        value = json.loads(head)
+        objects, at = [], 0
+        for kind, oid, form, size in value["objects"]:
+            if not is_oid(oid) or size < 0:
+                raise ValueError("an object without an id")
+            objects.append(StoredObject(Kind(kind), Oid(oid), Form(form), body[at : at + size]))
+            at += size
+        moves = tuple(
+            ReflogEntry(time, check_ref_name(ref), old and Oid(old), new and Oid(new), reason)
+            for time, ref, old, new, reason in value["moves"]
+        )
+        packs = tuple(pack for pack in value["packs"] if is_oid(pack))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(where, f"a record that can't be read: {error}") from error
+    return Record(tuple(objects), packs, moves)

@@ -1,0 +1,162 @@
+"""From objects to the index: adopting packs, and building the index anew. Verifies all that it reads.
+
+Reading a pack from front to back gives every object's id (they are worked out, not read), so the index needs
+nothing but the objects. What can't be read is told through `notice` and passed over: fsck names it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+
+from objstore.codec import decode, payload_ids
+from objstore.database import record_oid
+from objstore.index import Arrival, Index, Value, place_loose, place_packed
+from objstore.kinds import Kind
+from objstore.loose import Form, list_loose, read_loose
+from objstore.node import Node
+from objstore.pack import Frame, PackReader, list_packs, pack_name
+from objstore.records import Call, Description, Note
+from refs.errors import DagError
+from refs.files import Files
+from refs.ids import Oid
+
+Notice = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+"""(what, done, in all): called now and then during long work."""
+
+_BATCH = 20_000
+
+
+def value_of(kind: Kind, form: Form, raw: bytes) -> Value:
+    """What the index must know of an object's stored bytes; `CorruptObject` if they aren't what they should be."""
+    if kind is Kind.MESSAGE:
+        return payload_ids(raw) if form is Form.CONDENSED else None
+    if kind is Kind.PAYLOAD:
+        return None
+    value = decode(kind, raw)
+    assert isinstance(value, Node | Call | Note | Description)
+    return value
+
+
+def frame_arrivals(frame: Frame, row: int) -> Iterator[Arrival]:
+    """Every object of a frame, as rows for the index. Raises `CorruptFile` or `CorruptObject`."""
+    for at in range(len(frame.lines)):
+        kind = frame.kind(at)
+        loc = place_packed(row, at)
+        if kind is Kind.MESSAGE:
+            oid, form, raw = frame.message(at)
+            yield Arrival(kind, oid, loc, payload_ids(raw) if form is Form.CONDENSED else None)
+        elif kind is Kind.NODE:
+            yield Arrival(kind, frame.node_oid(at), loc, frame.node(at))
+        else:
+            record_kind, raw = frame.record(at)
+            value = value_of(record_kind, Form.PLAIN, raw)
+            yield Arrival(record_kind, record_oid(raw), loc, value)
+
+
+def adopt_pack(files: Files, index: Index, db: sqlite3.Connection, pack: str, notice: Notice) -> list[Arrival]:
+    """Index a pack; what is known already as a loose file is now known to stand here.
+
+    Gives what couldn't be admitted yet, because something before it isn't there.
+    """
+    left: list[Arrival] = []
+    try:
+        reader = PackReader(files, pack)
+    except (DagError, FileNotFoundError) as error:
+        notice(f"{pack_name(pack)} can't be read: {error}")
+        return left
+    try:
+        frames = list(reader.frames())
+        first = index.add_pack(db, pack, frames)
+        for number, (offset, size) in enumerate(frames):
+            try:
+                arrivals = list(frame_arrivals(reader.frame(offset, size), first + number))
+            except DagError as error:
+                notice(f"a frame is passed over: {error}")
+                continue
+            left += index.add(db, arrivals)
+            index.take_from_loose(db, arrivals)
+    except DagError as error:
+        notice(f"{pack_name(pack)} can't be read: {error}")
+    finally:
+        reader.close()
+    return left
+
+
+def loose_arrivals(files: Files, kind: Kind, notice: Notice) -> Iterator[Arrival]:
+    """Every loose object of a kind. Payloads are taken by their name: fsck reads them."""
+    for oid, form in list_loose(files, kind):
+        try:
+            value = None
+            if kind is not Kind.PAYLOAD:
+                found, raw = read_loose(files, kind, oid)
+                value = value_of(kind, found, raw)
+            yield Arrival(kind, oid, place_loose(form), value)
+        except DagError as error:
+            notice(f"a loose object is passed over: {error}")
+
+
+def fill(files: Files, index: Index, notice: Notice, progress: Progress | None = None) -> None:
+    """Fill an empty index with everything that is on the disk."""
+    packs = sorted(list_packs(files), key=lambda pack: (_age(files, pack), pack))
+    left: list[Arrival] = []
+    for done, pack in enumerate(packs):
+        if progress is not None:
+            progress("packs", done, len(packs))
+        with index.changing() as db:
+            left += adopt_pack(files, index, db, pack, notice)
+    for kind in (Kind.PAYLOAD, Kind.MESSAGE, Kind.NODE, Kind.DESCRIPTION, Kind.CALL, Kind.NOTE):
+        batch: list[Arrival] = []
+        for arrival in loose_arrivals(files, kind, notice):
+            batch.append(arrival)
+            if len(batch) >= _BATCH:
+                with index.changing() as db:
+                    left += index.add(db, batch)
+                batch = []
+        if kind is Kind.NODE:
+            batch, left = [*left, *batch], []
+        with index.changing() as db:
+            left += admit(index, db, batch)
+    for arrival in left:
+        notice(f"node {arrival.oid} is passed over: something before it is missing")
+    with index.changing() as db:
+        index.link(db)
+
+
+def admit(index: Index, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Admit objects in whatever order they come; gives those that stay out."""
+    waiting = _chained(arrivals)
+    while waiting:
+        left = index.add(db, waiting)
+        if len(left) == len(waiting):
+            return left
+        waiting = left
+    return []
+
+
+def _chained(arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Parents before children where both are among `arrivals`, so that one pass admits them."""
+    nodes = {arrival.oid: arrival for arrival in arrivals if isinstance(arrival.value, Node)}
+    ordered: dict[Oid, Arrival] = {}
+    for start in nodes.values():
+        todo = [start]
+        while todo:
+            arrival = todo[-1]
+            assert isinstance(arrival.value, Node)
+            before = [
+                nodes[oid]
+                for oid in (arrival.value.parent, arrival.value.called_by)
+                if oid is not None and oid in nodes and oid not in ordered
+            ]
+            # Ids are hashes of what they name, so there are no cycles.
+            if before:
+                todo.extend(before)
+            else:
+                ordered[arrival.oid] = todo.pop()
+    return [*(each for each in arrivals if each.oid not in nodes), *ordered.values()]
+
+
+def _age(files: Files, pack: str) -> float:
+    found = files.stat(pack_name(pack))
+    return found.st_mtime if found is not None else 0.0

@@ -1,0 +1,572 @@
+"""The store's engine: opening, the lock, committing, what survives a crash, the checkpoint.
+
+The order of a commit: payloads (durable before), then either one journal record or one pack and a journal
+record that names it: that is the commit point, one fdatasync. Loose files, index rows, refs and the reflog
+follow without waiting for the disk; whoever takes the lock next after a crash writes them again from the
+journal. Knows nothing of conversations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from objstore.config import CONFIG, Config, config_text, read_config
+from objstore.database import Database
+from objstore.frames import FAST_LEVEL, compress, decompress
+from objstore.index import INDEX, Arrival, Index, place_loose, place_packed
+from objstore.journal import START, Journal, Position, StoredObject
+from objstore.journal import Record as JournalRecord
+from objstore.kinds import Kind
+from objstore.limits import (
+    JOURNAL_CHECKPOINT_BYTES,
+    MAX_OBJECT_BYTES,
+    MAX_STORED_BYTES,
+    SMALL_TRANSACTION_BYTES,
+    SMALL_TRANSACTION_OBJECTS,
+)
+from objstore.loose import Form, loose_name
+from objstore.node import Node
+from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs
+from objstore.parts import ALL_PARTS
+from objstore.records import Call, Note
+from objstore.scan import Notice, Progress, admit, adopt_pack, fill, value_of
+from objstore.transaction import Batch, NewObject, Transaction
+from refs.errors import (
+    CorruptFile,
+    DagError,
+    ObjectMissing,
+    ReadOnlyStore,
+    StoreExists,
+)
+from refs.files import TEMP_PREFIX, Files
+from refs.ids import ROOT, Oid
+from refs.names import RefName, conversation_ref
+from refs.reflog import ReflogEntry
+from refs.store import Move, RefStore
+
+LOCK: Final = "lock"
+_STAMP: Final = "journal"
+_FOLDERS: Final = ("objects", PACK_FOLDER, *(f"objects/{kind.folder}" for kind in Kind), "refs/conversations")
+
+Clock = Callable[[], str]
+"""Now, in UTC to the millisecond, as `records.check_time` wants it."""
+
+
+class Storage:
+    """An open store. Safe for several threads and processes; after a fork in the child as well.
+
+    Open with `Storage.open`, make with `Storage.create`; `close` when done. `notice` is told, in one line
+    each, what was repaired or rebuilt on the way.
+    """
+
+    def __init__(
+        self, files: Files, config: Config, clock: Clock, notice: Notice, progress: Progress | None = None
+    ) -> None:
+        self.files, self.config, self.clock, self.notice = files, config, clock, notice
+        self.refs = RefStore(files)
+        self.journal = Journal(files, _boot())
+        self.read_only = not os.access(files.path(""), os.W_OK)
+        self.index = Index(files.path(INDEX), ALL_PARTS, read_only=self.read_only)
+        self.database = Database(files, self.index, self.refresh)
+        self.progress = progress
+        self._inode = 0
+        self._seen: bytes | None = None
+
+    # -- life -------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, files: Files, store_id: str, clock: Clock, notice: Notice, conversation: str = "main"
+    ) -> Storage:
+        """A new store in `files`' folder, or `StoreExists`. The config comes last: without it it is none."""
+        Path(files.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if files.stat(CONFIG) is not None:
+            raise StoreExists(str(files.root))
+        for folder in _FOLDERS:
+            files.make_dirs(folder)
+        files.replace(".gitignore", b"*\n")
+        Journal(files, _boot()).create()
+        RefStore(files).set_head(conversation_ref(conversation))
+        made = cls(files, Config(store_id), clock, notice)
+        with files.lock(LOCK):
+            made._new_index(lambda _: None)
+        files.replace(CONFIG, config_text(store_id))
+        return made
+
+    @classmethod
+    def open(cls, files: Files, clock: Clock, notice: Notice, progress: Progress | None = None) -> Storage:
+        """Open what is there; finishes what a crash left undone, if it can take the lock at once.
+
+        Raises `StoreNotFound`, `UnsupportedFormat`, `CorruptFile`.
+        """
+        made = cls(files, read_config(files), clock, notice, progress)
+        opened = made.index.open()
+        if opened:
+            made._inode = made._index_inode()
+        if not opened or not made._up_to_date():
+            made._catch_up_if_possible(opened)
+        return made
+
+    def close(self) -> None:
+        """Give back all files. What was committed is durable already; a large journal is emptied first."""
+        with contextlib.suppress(DagError):  # closing must not hide what led to it; the journal stays
+            if not self.read_only and self.journal.size > JOURNAL_CHECKPOINT_BYTES // 16:
+                with self.lock():
+                    self.checkpoint()
+        self.database.close()
+        self.index.close()
+        self.journal.close()
+        self.refs.close()
+        self.files.close()
+
+    # -- the lock, and catching up ----------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """The store's one lock. Everything committed by others, or cut short by a crash, is applied first.
+
+        Raises `ReadOnlyStore` where the store can't be written.
+        """
+        if self.read_only:
+            raise ReadOnlyStore(str(self.files.root), "the folder is read-only for this user")
+        with self.files.lock(LOCK):
+            if self.files.lock_depth == 1:
+                self._catch_up()
+            yield
+
+    def refresh(self) -> bool:
+        """Look again at what others may have changed; whether anything may be different now.
+
+        For readers that miss an object. Packs that were copied in are adopted where the lock is free.
+        """
+        self.database.forget_packs()
+        if self._index_inode() != self._inode:
+            self.index.close()
+            if not self.index.open():
+                return False
+            self._inode = self._index_inode()
+            return True
+        if self.read_only or self._up_to_date():
+            return True
+        with self.files.lock(LOCK, wait=False) as held:
+            if held:
+                self._catch_up()
+        return True
+
+    def _index_inode(self) -> int:
+        found = self.files.stat(INDEX)
+        return found.st_ino if found is not None else 0
+
+    def _up_to_date(self) -> bool:
+        """Whether the journal has been applied and the index knows all of it and of the packs. No lock."""
+        return (
+            not self.journal.pending()
+            and self._stamp() in (self.journal.position(), *self._emptied())
+            and set(list_packs(self.files)) == self.index.packs().keys()
+        )
+
+    def _emptied(self) -> tuple[Position, ...]:
+        """Where the index may stand if nothing was recorded since the journal was emptied."""
+        return (self.journal.emptied_from(),) if self.journal.position().end == START else ()
+
+    def _stamp(self) -> Position | None:
+        name, _, end = (self.index.meta(_STAMP) or "").partition(":")
+        return Position(name, int(end)) if end.isdigit() else None
+
+    def _catch_up_if_possible(self, opened: bool) -> None:
+        if self.read_only:
+            if not opened:
+                self._index_in_memory()
+            elif self.journal.pending():
+                self.notice("the store can't be written: what a crash cut short is not to be seen here")
+            return
+        with self.files.lock(LOCK, wait=not opened) as held:
+            # Where somebody else holds it, they have caught up already: only an index is needed to read.
+            if held:
+                self._catch_up()
+
+    def _index_in_memory(self) -> None:
+        self.notice("the index is missing or stale and the folder is read-only: reading all objects")
+        self.index.close()
+        self.index = Index(":memory:", ALL_PARTS)
+        self.index.create()
+        self.database = Database(self.files, self.index, lambda: False)
+        fill(self.files, self.index, self.notice, self.progress)
+
+    def _catch_up(self) -> None:
+        """The lock is held: apply what is pending, and see that the index knows everything."""
+        if self._seen == self.journal.state() and self._index_inode() == self._inode:
+            return  # every change by anybody leaves its mark in the journal's header
+        if not self.journal.exists():
+            self.notice("the journal is missing: a new one is made")
+            self.journal.close()
+            self.journal.create()
+        if self._index_inode() != self._inode or not self.index.is_open:
+            self.index.close()
+            if self.index.open():
+                self._inode = self._index_inode()
+            else:
+                self.rebuild_index("the index is missing or damaged")
+        if not self._up_to_date():
+            self._replay()
+            self._bring_index_up_to_date()
+        self._seen = self.journal.state()
+
+    def _replay(self) -> None:
+        """Write again what the journal holds and a crash may have lost; each ref goes to its last value."""
+        last: dict[str, ReflogEntry] = {}
+        logged: list[ReflogEntry] = []
+        replayed = False
+        for record, _ in self.journal.replay():
+            replayed = True
+            for each in record.objects:
+                self._place_again(each)
+            for entry in record.moves:
+                last[entry.ref] = entry
+            logged += record.moves
+        if not replayed:
+            if self.journal.pending():
+                self.journal.adopt_boot()
+            return
+        self.refs.apply([Move(entry.ref, entry.old, entry.new) for entry in last.values()])
+        if logged:
+            self.refs.reflog.append_missing(logged)
+        self.notice("the last change had been cut short: it is complete now")
+        self._sync_since_checkpoint()
+        self.journal.adopt_boot()
+
+    def _place_again(self, each: StoredObject) -> None:
+        place = self.index.locate(each.kind, each.oid)
+        if place is None or place.pack is None:
+            self._place(each)
+
+    def _place(self, each: StoredObject) -> None:
+        if each.kind is Kind.PAYLOAD:
+            return  # published durably before its record was written
+        name = loose_name(each.kind, each.oid, each.form)
+        if not self.files.place(name, each.packed):
+            held = self.files.read_or_none(name, MAX_STORED_BYTES)
+            if held != each.packed:
+                self.files.replace(name, each.packed, durable=False)
+
+    def _bring_index_up_to_date(self) -> None:
+        """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
+        stamp = self._stamp()
+        here = self.journal.position()
+        found, known = set(list_packs(self.files)), self.index.packs().keys()
+        if stamp is None or not (stamp.id == here.id or stamp == self.journal.emptied_from()):
+            self.rebuild_index("the index is of another time than the objects")
+            return
+        if known - found or (stamp.id == here.id and stamp.end > here.end):
+            self.rebuild_index("the index names what is gone")
+            return
+        start = stamp.end if stamp.id == here.id else START
+        with self.index.changing() as db:
+            left: list[Arrival] = []
+            for pack in sorted(found - known):
+                left += adopt_pack(self.files, self.index, db, pack, self.notice)
+            for record, end in self.journal.records():
+                if end > start:
+                    left += [self._arrival(each) for each in record.objects]
+            for arrival in admit(self.index, db, left):
+                self.notice(f"{arrival.kind} {arrival.oid} is passed over: something before it is missing")
+            self.index.link(db)
+            self._set_stamp(db, self.journal.position())
+
+    def _arrival(self, each: StoredObject) -> Arrival:
+        name = loose_name(each.kind, each.oid, each.form)
+        value = None
+        if each.kind is not Kind.PAYLOAD:
+            value = value_of(each.kind, each.form, decompress(each.packed, MAX_OBJECT_BYTES, name))
+        return Arrival(each.kind, each.oid, place_loose(each.form), value)
+
+    def _set_stamp(self, db: sqlite3.Connection, position: Position) -> None:
+        self.index.set_meta(db, _STAMP, f"{position.id}:{position.end}")
+
+    def rebuild_index(self, why: str) -> None:
+        """Make the index anew from the objects; the lock is held."""
+        self.notice(f"{why}: it is rebuilt from the objects")
+        self._new_index(lambda index: fill(self.files, index, self.notice, self.progress))
+
+    def _new_index(self, fill_it: Callable[[Index], None]) -> None:
+        self.index.close()
+        temp = f"{TEMP_PREFIX}{INDEX}"
+        self._remove_index(temp)
+        self.files.place(temp, b"")  # with our permissions: SQLite would make it readable for all
+        made = Index(self.files.path(temp), ALL_PARTS)
+        made.create(building=True)
+        try:
+            fill_it(made)
+            with made.changing() as db:
+                self._set_stamp(db, self.journal.position())
+        finally:
+            made.close()
+        # Whoever has the old index open keeps reading it until it looks at the inode.
+        self._remove_index(INDEX)
+        self.files.rename(temp, INDEX)
+        if not self.index.open():
+            raise CorruptFile(self.files.path(INDEX), "the new index can't be opened")
+        self._inode = self._index_inode()
+        self.database.forget_packs()
+
+    def _remove_index(self, name: str) -> None:
+        for each in (name, f"{name}-wal", f"{name}-shm", f"{name}-journal"):
+            self.files.remove(each)
+
+    # -- committing -------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """Collect objects and moves, then `commit`."""
+        return Transaction(self.files, self.commit)
+
+    def commit(self, batch: Batch) -> None:
+        """Make a batch durable and visible, all of it or nothing.
+
+        Raises `RefChanged` or `RefExists` (nothing happened), `ObjectMissing` if a node of the batch builds on
+        one that isn't stored, and `StorageFailure` where the disk refuses.
+        """
+        if not batch.objects and not batch.moves:
+            return
+        packed = self._pack_small(self._unknown(batch))
+        with self.lock():
+            self.refs.check(batch.moves)
+            new = self._unknown(batch)
+            self._check_edges(batch, new)
+            if not new and not batch.moves:
+                return
+            now = self.clock()
+            moves = tuple(
+                ReflogEntry(now, move.ref, move.expected, move.new, reason)
+                for move, reason in zip(batch.moves, batch.reasons, strict=True)
+            )
+            if packed is not None and len(new) <= SMALL_TRANSACTION_OBJECTS:
+                self._commit_to_journal(new, packed, batch.moves, moves)
+            else:
+                self._commit_to_pack(new, batch.moves, moves)
+            if self.journal.size > JOURNAL_CHECKPOINT_BYTES:
+                self.checkpoint()
+
+    def _unknown(self, batch: Batch) -> list[NewObject]:
+        new = []
+        for kind in {kind for kind, _ in batch.objects}:
+            ids = [oid for held, oid in batch.objects if held is kind]
+            missing = self.index.missing(kind, ids)
+            new += [batch.objects[kind, oid] for oid in ids if oid in missing]
+        return new
+
+    def _pack_small(self, new: Sequence[NewObject]) -> dict[Oid, bytes] | None:
+        """The loose form of each object, or None if they are so many that a pack is better."""
+        if len(new) > SMALL_TRANSACTION_OBJECTS:
+            return None
+        packed = {each.oid: compress(each.raw) if each.raw else b"" for each in new}
+        return packed if sum(map(len, packed.values())) <= SMALL_TRANSACTION_BYTES else None
+
+    def _check_edges(self, batch: Batch, new: Sequence[NewObject]) -> None:
+        """Whether all that the new nodes build on is stored or comes with them: gc may have been here."""
+        needed: dict[Kind, set[Oid]] = {Kind.NODE: set(batch.relies_on), Kind.MESSAGE: set()}
+        for each in new:
+            if isinstance(each.value, Call):
+                ends = (each.value.head_input, each.value.head_output)
+                needed[Kind.NODE].update(oid for oid in ends if oid is not None and oid != ROOT)
+            elif isinstance(each.value, Node):
+                needed[Kind.MESSAGE].add(each.value.message)
+                needed[Kind.NODE].update(
+                    oid for oid in (each.value.parent, each.value.called_by) if oid is not None and oid != ROOT
+                )
+        for kind, ids in needed.items():
+            ids.difference_update([each.oid for each in new if each.kind is kind])
+            for oid in sorted(self.index.missing(kind, ids)):
+                raise ObjectMissing(kind, oid)
+
+    def _commit_to_journal(
+        self,
+        new: Sequence[NewObject],
+        packed: dict[Oid, bytes],
+        moves: Sequence[Move],
+        entries: tuple[ReflogEntry, ...],
+    ) -> None:
+        stored = [
+            StoredObject(
+                each.kind, each.oid, each.form, packed[each.oid] if each.oid in packed else compress(each.raw)
+            )
+            for each in new
+        ]
+        position = self.journal.append(JournalRecord(tuple(stored), (), entries))
+        try:
+            for each in stored:
+                self._place(each)
+            arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
+            with self.index.changing() as db:
+                self._admit_all(db, arrivals)
+                self._set_stamp(db, position)
+        except BaseException:
+            self.journal.cut()
+            raise
+        self._finish(moves, entries, position)
+
+    def _commit_to_pack(
+        self, new: Sequence[NewObject], moves: Sequence[Move], entries: tuple[ReflogEntry, ...]
+    ) -> None:
+        with PackWriter(self.files, FAST_LEVEL) as writer:
+            write_in_order(writer, new)
+            written = writer.finish()
+        position = self.journal.append(JournalRecord((), (written.pack,) if written else (), entries))
+        try:
+            places = {(placed.kind, placed.oid): placed for placed in reversed(written.placed)} if written else {}
+            with self.index.changing() as db:
+                first = self.index.add_pack(db, written.pack, written.frames) if written else 0
+                arrivals = []
+                for each in new:
+                    placed = places.get((each.kind, each.oid))
+                    loc = place_packed(first + placed.frame, placed.line) if placed else place_loose(each.form)
+                    arrivals.append(Arrival(each.kind, each.oid, loc, each.value))
+                self._admit_all(db, arrivals)
+                self._set_stamp(db, position)
+        except BaseException:
+            self.journal.cut()
+            raise
+        self._finish(moves, entries, position)
+
+    def _admit_all(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
+        left = admit(self.index, db, arrivals)
+        if left:
+            raise ObjectMissing(left[0].kind, f"before {left[0].oid}")
+
+    def _finish(self, moves: Sequence[Move], entries: Sequence[ReflogEntry], position: Position) -> None:
+        """Behind the commit point. An error here leaves the record pending: the next writer finishes it."""
+        self.refs.apply(moves)
+        if entries:
+            self.refs.reflog.append(entries)
+        self._seen = self.journal.mark(position)
+
+    # -- checkpoint -------------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Sync all that the journal covers, then empty it. Many objects go into a pack: one sync for all."""
+        with self.lock():
+            objects: dict[tuple[Kind, Oid], StoredObject] = {}
+            for record, _ in self.journal.records():
+                objects.update({(each.kind, each.oid): each for each in record.objects})
+            loose = [each for each in objects.values() if self._is_loose(each)]
+            if len(loose) > SMALL_TRANSACTION_OBJECTS:
+                self.pack_loose(
+                    [NewObject(e.kind, e.oid, self._raw(e), self._arrival(e).value, e.form) for e in loose]
+                )
+                loose = []
+            self._sync_since_checkpoint(loose)
+            self.index.checkpoint()
+            self.journal.empty()
+            with self.index.changing() as db:
+                self._set_stamp(db, self.journal.position())
+            self._seen = self.journal.state()
+
+    def _is_loose(self, each: StoredObject) -> bool:
+        if each.kind is Kind.PAYLOAD:
+            return False
+        place = self.index.locate(each.kind, each.oid)
+        return place is not None and place.pack is None
+
+    def _raw(self, each: StoredObject) -> bytes:
+        return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
+
+    def _sync_since_checkpoint(self, loose: Iterable[StoredObject] | None = None) -> None:
+        """Make durable what the journal's records changed: loose files (those given, or all), refs, reflog."""
+        names: set[RefName] = set()
+        objects: dict[tuple[Kind, Oid], StoredObject] = {}
+        for record, _ in self.journal.records():
+            names.update(entry.ref for entry in record.moves)
+            if loose is None:
+                objects.update({(each.kind, each.oid): each for each in record.objects})
+        folders = set()
+        for each in objects.values() if loose is None else loose:
+            if each.kind is Kind.PAYLOAD:
+                continue
+            name = loose_name(each.kind, each.oid, each.form)
+            self.files.sync(name)
+            folders.add(name.rpartition("/")[0])
+        for folder in sorted(folders):
+            if self.files.stat(folder) is not None:
+                self.files.sync_dir(folder)
+        self.refs.sync(names)
+        self.refs.reflog.sync()
+
+    def pack_loose(self, objects: Sequence[NewObject], level: int = FAST_LEVEL) -> Written | None:
+        """Move loose objects into a new pack; the lock is held."""
+        with PackWriter(self.files, level) as writer:
+            write_in_order(writer, objects)
+            written = writer.finish()
+        if written is None:
+            return None
+        with self.index.changing() as db:
+            first = self.index.add_pack(db, written.pack, written.frames)
+            for kind in Kind:
+                self.index.move(
+                    db,
+                    kind,
+                    [(p.oid, place_packed(first + p.frame, p.line)) for p in written.placed if p.kind is kind],
+                )
+        for each in objects:
+            self.files.remove(loose_name(each.kind, each.oid, each.form))
+        return written
+
+
+def write_in_order(writer: PackWriter, objects: Sequence[NewObject]) -> None:
+    """Write objects as a pack wants them: each message before its node, chains together, records behind."""
+    messages = {each.oid: each for each in objects if each.kind is Kind.MESSAGE}
+    unwritten = dict(messages)
+    behind, rest = _records_by_node(objects)
+    for each in objects:
+        if not isinstance(each.value, Node):
+            continue
+        if each.value.parent == ROOT:
+            writer.start_chain()
+        message = unwritten.pop(each.value.message, None)
+        if message is not None:
+            writer.message(message.oid, message.raw, message.form)
+        writer.node(each.oid, each.value, _copier(messages.get(each.value.message)))
+        for record in behind.get(each.oid, ()):
+            writer.record(record.kind, record.oid, record.raw)
+    for message in unwritten.values():
+        writer.message(message.oid, message.raw, message.form)
+    for record in rest:
+        writer.record(record.kind, record.oid, record.raw)
+
+
+def _copier(message: NewObject | None) -> Callable[[], tuple[Form, bytes]] | None:
+    return None if message is None else lambda: (message.form, message.raw)
+
+
+def _records_by_node(objects: Sequence[NewObject]) -> tuple[dict[Oid, list[NewObject]], list[NewObject]]:
+    """Records by the last of `objects`' nodes that they name, behind which they belong; and the others."""
+    order = {each.oid: i for i, each in enumerate(objects) if each.kind is Kind.NODE}
+    behind: dict[Oid, list[NewObject]] = {}
+    rest = []
+    for each in objects:
+        if each.kind in (Kind.MESSAGE, Kind.NODE, Kind.PAYLOAD):
+            continue
+        named: list[str | None] = []
+        if isinstance(each.value, Note):
+            named = list(each.value.nodes)
+        elif isinstance(each.value, Call):
+            named = [each.value.head_input, each.value.head_output]
+        here = [Oid(oid) for oid in named if oid in order]
+        if here:
+            behind.setdefault(max(here, key=order.__getitem__), []).append(each)
+        else:
+            rest.append(each)
+    return behind, rest
+
+
+def _boot() -> bytes:
+    """16 bytes that name this start of the machine: a crash of the machine is told from one of a process."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:  # not Linux: every opening is taken for a new start, and the journal replayed
+        text = os.urandom(16)
+    return sha256(text).digest()[:16]
