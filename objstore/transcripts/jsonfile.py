@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from objstore.jsonvalue import Json, check_nesting, loads, loads_exactly
-from objstore.limits import KIB, MAX_DOCUMENT_BYTES, MAX_RECORD_BYTES
+from objstore.limits import KIB, MAX_DOCUMENT_BYTES, MAX_NESTING, MAX_RECORD_BYTES
 from objstore.transcripts.lines import decode_leniently, has_lone_surrogate, lenient_decoder, skip_space
 from objstore.transcripts.source import SourceFile
 from objstore.transcripts.warnings import Warner, bounded
@@ -157,6 +157,9 @@ class _Text:
         if constants:
             self.warn("non-finite-number", self.place, constants[0])
         self.at = end
+        if written.count("{") + written.count("[") > MAX_NESTING and _is_too_deep(written):
+            self.warn("record-too-deep", self.place, f"more than {MAX_NESTING} levels")
+            return None
         return value
 
     def _is_malformed(self, error: ValueError) -> bool:
@@ -164,6 +167,14 @@ class _Text:
         if not isinstance(error, json.JSONDecodeError) or "Unterminated" in error.msg:
             return False
         return error.pos + _CUT_CHARS < len(self.held)
+
+
+def _is_too_deep(written: str) -> bool:
+    try:
+        check_nesting(written.encode("utf-8", "replace"))
+    except InvalidValue:
+        return True
+    return False
 
 
 @dataclass(slots=True)

@@ -1,0 +1,305 @@
+"""The records of Claude Code's session files, as much of each as it takes to see how they hang together.
+
+A session may be larger than memory, so it is read twice: here everything but the words, and later each record
+once more for its message. What a record costs here is a few hundred bytes, however long it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import BinaryIO, Final
+
+from objstore.jsonvalue import Json, dumps
+from objstore.transcripts.draft import mapping, string
+from objstore.transcripts.graph import ToolUse
+from objstore.transcripts.jsonfile import ArrayReader
+from objstore.transcripts.lines import Record, read_again, read_records
+from objstore.transcripts.peek import start_of, values_in
+from objstore.transcripts.source import SourceFile
+from objstore.transcripts.streams import open_to_seek
+from objstore.transcripts.warnings import Warner
+from refs.errors import DagError
+
+LOGLINES: Final = "loglines"
+"""The member that holds the records in the variant that the web writes: one JSON document."""
+
+_TASK_TOOLS: Final = frozenset({"Task", "Agent"})
+_SIDE: Final = "sidechain"  # the lane of older versions, which wrote sub-agents into the session's own file
+
+
+class Kind(IntEnum):
+    """What a record is. Events stand in the chain of parents and are no messages."""
+
+    EVENT = 0
+    PROMPT = 1
+    RESULT = 2
+    ASSISTANT = 3
+    BOUNDARY = 4
+
+
+class Above(IntEnum):
+    """What a record says about its parent where it names none."""
+
+    NOTHING = 0  # it has no such member: it follows the record before it
+    ROOT = 1
+
+
+@dataclass(slots=True)
+class Rows:
+    """Columns, one place for each record that is a message or stands between messages."""
+
+    files: list[SourceFile] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    above: list[str | Above] = field(default_factory=list)
+    kind: bytearray = field(default_factory=bytearray)
+    named: bytearray = field(default_factory=bytearray)  # whether the record has a uuid of its own
+    summary: set[int] = field(default_factory=set)  # prompts that hold what a compaction left
+    file: array[int] = field(default_factory=lambda: array("l"))
+    line: array[int] = field(default_factory=lambda: array("l"))
+    offset: array[int] = field(default_factory=lambda: array("q"))
+    index: array[int] = field(default_factory=lambda: array("l"))
+    session: array[int] = field(default_factory=lambda: array("l"))
+    lane: array[int] = field(default_factory=lambda: array("l"))
+    response: array[int] = field(default_factory=lambda: array("l"))  # -1: none
+    time: array[int] = field(default_factory=lambda: array("q"))  # a hash of it, 0: none
+    digest: array[int] = field(default_factory=lambda: array("q"))
+    by_key: dict[str, int] = field(default_factory=dict)
+    copies: dict[int, set[int]] = field(default_factory=dict)  # the other sessions that repeat a record
+    sessions: list[str] = field(default_factory=list)
+    lanes: list[str] = field(default_factory=lambda: [""])
+    names: dict[str, str] = field(default_factory=dict)  # of the tools, by call id
+    used: ToolUse[int] = field(default_factory=ToolUse)
+    prompts: dict[int, list[str]] = field(default_factory=dict)  # ids of the calls that gave a prompt, by its hash
+    agents: dict[str, list[str]] = field(default_factory=dict)  # ids of the calls that started an agent
+    titles: dict[str, dict[int, str]] = field(default_factory=dict)  # by session, then by rank
+    summaries: list[tuple[str | None, str]] = field(default_factory=list)  # (the message it is about, its text)
+    held: dict[int, list[Json]] = field(default_factory=dict)  # by file: records that can't be read again
+
+    def place(self, row: int) -> str:
+        """Where a record is, for people."""
+        where = f"line {self.line[row]}"
+        return f"{self.files[self.file[row]].name}: {where}" if len(self.files) > 1 else where
+
+    def title(self, session: int) -> str | None:
+        """What a session is called: by the user, by the program, by its last summary."""
+        name = self.sessions[session]
+        titles = self.titles.get(name, {})
+        for leaf, summary in self.summaries:
+            row = self.by_key.get(leaf) if leaf is not None else None
+            if (row is not None and self.session[row] == session) or (leaf is None and len(self.sessions) == 1):
+                titles.setdefault(0, summary)
+        return titles[max(titles)] if titles else None
+
+    def is_message(self, row: int) -> bool:
+        return self.kind[row] in (Kind.PROMPT, Kind.RESULT, Kind.ASSISTANT)
+
+
+def session_of(file: SourceFile) -> str:
+    """The id of the session that a file begins with; its name, without suffix, where no record tells."""
+    for value in values_in(start_of(file)):
+        records = mapping(value).get(LOGLINES)
+        for record in records if isinstance(records, list) else [value]:
+            found = string(mapping(record).get("sessionId"))
+            if found:
+                return found
+    return file.name.rpartition("/")[2].partition(".")[0] or file.name
+
+
+def scan(files: list[SourceFile], warn: Warner) -> Rows:
+    """All records of a session's files."""
+    rows = Rows(list(files))
+    interned = _Interned(rows)
+    for number, file in enumerate(files):
+        interned.current = session_of(file)
+        for record in _records(rows, number, file, warn):
+            if isinstance(record.value, dict):
+                _scan_record(rows, interned, number, record, warn)
+    return rows
+
+
+def _records(rows: Rows, number: int, file: SourceFile, warn: Warner) -> Iterator[Record]:
+    if LOGLINES in mapping(next(iter(values_in(start_of(file))), None)):
+        held = rows.held[number] = []
+        for element in ArrayReader(file, warn, (LOGLINES,)):
+            held.append(element.value)
+            yield Record(element.index + 1, element.index, element.value)
+    else:
+        yield from read_records(file, warn)
+
+
+class _Interned:
+    """Numbers for the texts that repeat."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._sessions: dict[str, int] = {}
+        self._lanes = {"": 0}
+        self._responses: dict[str, int] = {}
+        self.current = ""
+
+    def session(self, name: str | None) -> int:
+        self.current = name or self.current
+        return _number(self._sessions, self.current, self._rows.sessions)
+
+    def lane(self, name: str) -> int:
+        return _number(self._lanes, name, self._rows.lanes)
+
+    def response(self, name: str | None) -> int:
+        return self._responses.setdefault(name, len(self._responses)) if name else -1
+
+
+def _number(numbers: dict[str, int], name: str, names: list[str]) -> int:
+    if name not in numbers:
+        numbers[name] = len(names)
+        names.append(name)
+    return numbers[name]
+
+
+def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, warn: Warner) -> None:
+    value = record.value
+    uuid, kind = string(value.get("uuid")) or "", _kind_of(value)
+    _scan_about(rows, interned, value)
+    message = value.get("message")
+    if kind in (Kind.PROMPT, Kind.ASSISTANT) and not isinstance(message, dict):
+        warn("missing-message", record.place, "")
+        kind = Kind.EVENT
+    if kind in (Kind.EVENT, Kind.BOUNDARY) and not uuid:
+        return
+    session = interned.session(string(value.get("sessionId")))
+    content = mapping(message).get("content")
+    digest = _hash(content)
+    known = rows.by_key.get(uuid) if uuid else None
+    if known is not None:
+        if rows.digest[known] != digest or rows.kind[known] != kind:
+            warn("duplicate-uuid-conflict", record.place, f"{uuid[:80]}: the first one is kept")
+        elif rows.session[known] != session:
+            rows.copies.setdefault(known, set()).add(session)
+        return
+    row = len(rows.keys)
+    key = uuid or f"{rows.files[file].name}#{record.line}.{record.index}"
+    rows.by_key[key] = row
+    rows.keys.append(key)
+    rows.above.append(_above(rows, value, kind))
+    rows.kind.append(kind)
+    rows.named.append(bool(uuid))
+    rows.file.append(file)
+    rows.line.append(record.line)
+    rows.offset.append(record.offset)
+    rows.index.append(record.index)
+    rows.session.append(session)
+    agent = string(value.get("agentId"))
+    rows.lane.append(interned.lane(agent or _SIDE) if value.get("isSidechain") is True else 0)
+    response = string(mapping(message).get("id")) or string(value.get("requestId"))
+    rows.response.append(interned.response(response) if kind is Kind.ASSISTANT else -1)
+    rows.time.append(hash(value["timestamp"]) if isinstance(value.get("timestamp"), str) else 0)
+    rows.digest.append(digest)
+    if value.get("isCompactSummary") is True:
+        rows.summary.add(row)
+    if isinstance(content, list):
+        _scan_blocks(rows, row, value, content)
+
+
+def _kind_of(value: Mapping[str, Json]) -> Kind:
+    if value.get("type") == "assistant":
+        return Kind.ASSISTANT
+    if value.get("type") == "user":
+        content = mapping(value.get("message")).get("content")
+        blocks = content if isinstance(content, list) else ()
+        return Kind.RESULT if any(mapping(each).get("type") == "tool_result" for each in blocks) else Kind.PROMPT
+    if value.get("type") == "system" and value.get("subtype") == "compact_boundary":
+        return Kind.BOUNDARY
+    return Kind.EVENT
+
+
+def _above(rows: Rows, value: Mapping[str, Json], kind: Kind) -> str | Above:
+    name = value.get("parentUuid")
+    if name is None and kind is Kind.BOUNDARY:
+        name = value.get("logicalParentUuid")
+    if isinstance(name, str) and name:
+        known = rows.by_key.get(name)
+        return name if known is None else rows.keys[known]  # the same object: one copy of each uuid
+    return Above.ROOT if "parentUuid" in value else Above.NOTHING
+
+
+def _scan_blocks(rows: Rows, row: int, value: Mapping[str, Json], content: list[Json]) -> None:
+    for each in content:
+        block = mapping(each)
+        call_id = string(block.get("id"))
+        if block.get("type") == "tool_use" and call_id:
+            name = string(block.get("name")) or ""
+            rows.names.setdefault(call_id, name)
+            rows.used.calls.append((row, call_id))
+            prompt = mapping(block.get("input")).get("prompt")
+            if name in _TASK_TOOLS and isinstance(prompt, str):
+                rows.prompts.setdefault(_hash(prompt), []).append(call_id)
+        elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
+            rows.used.results.append((row, block["tool_use_id"]))
+            agent = mapping(value.get("toolUseResult")).get("agentId")
+            if isinstance(agent, str):
+                rows.agents.setdefault(agent, []).append(block["tool_use_id"])
+
+
+_TITLES: Final = {"ai-title": (1, "aiTitle"), "custom-title": (2, "customTitle")}
+_MAX_SUMMARIES: Final = 10_000
+
+
+def _scan_about(rows: Rows, interned: _Interned, value: Mapping[str, Json]) -> None:
+    """What records that are no messages tell about the session: its title, who started an agent."""
+    kind = string(value.get("type")) or ""
+    if kind in _TITLES:
+        rank, member = _TITLES[kind]
+        if title := string(value.get(member)):
+            session = string(value.get("sessionId")) or interned.current
+            rows.titles.setdefault(session, {})[rank] = title
+    elif kind == "summary" and isinstance(value.get("summary"), str):
+        # It names the message at which the session stood, which may be one of another file's sessions.
+        if len(rows.summaries) < _MAX_SUMMARIES:
+            rows.summaries.append((string(value.get("leafUuid")), value["summary"]))
+    elif kind == "progress":
+        data = mapping(value.get("data"))
+        agent, call_id = data.get("agentId"), value.get("parentToolUseID")
+        if isinstance(agent, str) and isinstance(call_id, str) and call_id not in rows.agents.get(agent, ()):
+            rows.agents.setdefault(agent, []).append(call_id)
+
+
+def _hash(value: Json) -> int:
+    return hash(value) if isinstance(value, str) else hash(dumps(value))
+
+
+def prompt_hash(value: Mapping[str, Json]) -> int | None:
+    """The hash of a prompt's text as `Rows.prompts` has it."""
+    content = mapping(value.get("message")).get("content")
+    if isinstance(content, list) and len(content) == 1:
+        content = mapping(content[0]).get("text")
+    return _hash(content) if isinstance(content, str) else None
+
+
+class Rereader:
+    """Reads records again, by their row."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._file = -1
+        self._stream: BinaryIO | None = None
+
+    def record(self, row: int) -> Mapping[str, Json]:
+        """The record; an empty one where the file has changed or can't be read any more."""
+        rows = self._rows
+        number = rows.file[row]
+        if number in rows.held:
+            return mapping(rows.held[number][rows.offset[row]])
+        try:
+            if self._stream is None or self._file != number:
+                self.close()
+                self._stream, self._file = open_to_seek(rows.files[number]), number
+            return mapping(read_again(self._stream, rows.offset[row], rows.index[row]))
+        except DagError:
+            return {}
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
