@@ -1,5 +1,8 @@
 """Sums of calls: each counted once, exactly, and priced only by what the table says."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -155,3 +158,12 @@ def test_groups_add_up_to_the_total_whatever_is_given_twice(drawn):
     for name in ("calls", "input_tokens", "output_tokens", "exact_cost", "unpriced"):
         assert getattr(report.total, name) == sum(getattr(group, name) for group in report.groups.values())
     assert report.total.calls == len(set(drawn))
+
+
+def test_the_price_table_in_the_documentation_is_one():
+    page = (Path(__file__).parents[2] / "docs" / "calls.md").read_text()
+    prices = Prices.from_dict(json.loads(page.partition("```json\n")[2].partition("```")[0]))
+    asked = call(
+        1, "gpt-4o-mini", (MILLION, 0), token_details={"prompt_tokens_details": {"cached_tokens": MILLION}}
+    )
+    assert usage([asked], prices=prices).total.cost == 1_250_000
