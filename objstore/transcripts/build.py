@@ -22,6 +22,9 @@ _ISO: Final = re.compile(
     r"\s*(?:(Z|UTC)|([+-])(\d\d):?(\d\d)?)?",
     re.ASCII | re.IGNORECASE,
 )
+_AS_WANTED: Final = re.compile(
+    r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d\.\d{3}Z", re.ASCII
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((1e11, 1), (1e14, 1000), (1e17, 1_000_000), (1e20, 1_000_000_000))  # below: ticks a second
 _DATA_URL: Final = re.compile(r"data:([^,;]*)((?:;[^,;]*)*),", re.ASCII | re.IGNORECASE)
@@ -38,6 +41,8 @@ def time_of(value: object) -> str | None:
     their size; as numbers or as digits. Zero is what programs write for "unknown".
     """
     if isinstance(value, str):
+        if _AS_WANTED.fullmatch(value) and int(value[8:10]) <= 28:
+            return value
         found = _ISO.fullmatch(value.strip())
         if found:
             return _iso_time(found)
@@ -75,7 +80,7 @@ def _iso_time(found: re.Match[str]) -> str | None:
 
 
 def _written(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+    return f"{moment.isoformat(timespec='milliseconds')[:23]}Z"
 
 
 # -- text and arguments ---------------------------------------------------------------------------
@@ -162,7 +167,7 @@ def note_of(**known: Json) -> FrozenDict:
             kept[key] = freeze(value, key, depth=2)
         except InvalidValue:
             continue
-    return FrozenDict(kept)
+    return freeze_object(kept, "")
 
 
 def metadata_of(**known: Json) -> tuple[FrozenDict, dict[str, Json]]:
@@ -176,7 +181,7 @@ def metadata_of(**known: Json) -> tuple[FrozenDict, dict[str, Json]]:
             kept[key] = freeze(value, key, floats=False, depth=_MESSAGE_PART_DEPTH + 1)
         except InvalidValue:
             noted[key] = value
-    return FrozenDict(kept), noted
+    return freeze_object(kept, ""), noted
 
 
 # -- parts and messages ---------------------------------------------------------------------------

@@ -48,16 +48,19 @@ def grow(rows: Rows, warn: Warner) -> Tree:
 
 def _linked(rows: Rows, warn: Warner) -> Forest[int]:
     forest: Forest[int] = Forest({})
+    lanes = list(zip(rows.file, rows.session, rows.lane, strict=True))
+    linked = {lane for lane, above in zip(lanes, rows.above, strict=True) if isinstance(above, str)}
     last: dict[tuple[int, int, int], int] = {}
     for row, above in enumerate(rows.above):
-        lane = (rows.file[row], rows.session[row], rows.lane[row])
+        lane = lanes[row]
         before = last.get(lane)
         parent = rows.by_key.get(above) if isinstance(above, str) else None
         boundary = rows.kind[row] == Kind.BOUNDARY
         if parent is None:
             if isinstance(above, str) and not boundary:
                 warn("dangling-parent", rows.place(row), f"its parent {above[:80]!r} is not there")
-            if isinstance(above, str) or above is Above.NOTHING or _continues(rows, row):
+            # Where no record names its parent, all of them saying "none" means no more than saying nothing.
+            if above is not Above.ROOT or lane not in linked or _continues(rows, row):
                 parent = before
                 # Records without ids follow each other: there the order is what the source says.
                 if parent is not None and (rows.named[row] or above is not Above.NOTHING):

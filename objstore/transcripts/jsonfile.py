@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import codecs
 import json
-import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from objstore.jsonvalue import Json, check_nesting, loads, loads_exactly
 from objstore.limits import KIB, MAX_DOCUMENT_BYTES, MAX_NESTING, MAX_RECORD_BYTES
-from objstore.transcripts.lines import decode_leniently, has_lone_surrogate, lenient_decoder, skip_space
+from objstore.transcripts.lines import (
+    decode_leniently,
+    has_lone_surrogate,
+    lenient_decoder,
+    may_hold_big_integer,
+    skip_space,
+)
 from objstore.transcripts.source import SourceFile
 from objstore.transcripts.warnings import Warner, bounded
 from refs.errors import DagError, InvalidValue
 
 _CHUNK_BYTES: Final = 256 * KIB
 _CUT_CHARS: Final = 16  # how far from the end a cut literal, number or escape is noticed
-_BIG_INTEGER: Final = re.compile(rb"[0-9]{19}")
 _BOMS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -47,7 +51,7 @@ def parse_json(raw: bytes, place: str, warn: Warner) -> Json:
     if encoding != "utf-8":
         raw = raw.decode(encoding, "replace").encode("utf-8", "replace")
     try:
-        value = loads_exactly(raw) if _BIG_INTEGER.search(raw) else loads(raw)
+        value = loads_exactly(raw) if may_hold_big_integer(raw) else loads(raw)
     except InvalidValue:
         try:
             check_nesting(raw)

