@@ -21,6 +21,7 @@ FAILED: Final = "error"
 """The `exception` of a result whose block says no more than that it is an error."""
 
 _SERVER_CALLS: Final = frozenset({"server_tool_use", "mcp_tool_use"})
+_BY_URL: Final = {"image": "image/*", "document": "application/pdf"}
 _RESULT_SUFFIX: Final = "_tool_result"
 
 
@@ -51,19 +52,22 @@ def read_block(draft: Draft, block: Json, names: Mapping[str, str]) -> None:
     elif kind == "tool_result" or (kind.endswith(_RESULT_SUFFIX) and "tool_use_id" in block):
         _result(draft, block, kind, names)
     elif kind in ("image", "document"):
-        draft.extra(title=block.get("title"), context=block.get("context"))
-        draft.attach_or_keep(attachment_of_source(block.get("source")), block)
+        draft.extra(title=block.get("title"), context=block.get("context"), citations=block.get("citations"))
+        draft.attach_or_keep(attachment_of_source(block.get("source"), _BY_URL[kind]), block)
     else:
         draft.unknown(block)
 
 
-def attachment_of_source(source: Json) -> Attachment | None:
-    """An image's or document's `source`, or None where there is nothing to attach (a file's id)."""
+def attachment_of_source(source: Json, by_url: str | None = None) -> Attachment | None:
+    """An image's or document's `source`, or None where there is nothing to attach (a file's id).
+
+    `by_url` is the type of one that is given by its URL alone.
+    """
     given = mapping(source)
     media_type = string(given.get("media_type"))
     data = given.get("data")
     if given.get("type") == "url" and isinstance(given.get("url"), str):
-        return Attachment(media_type, url=given["url"])
+        return Attachment(media_type or by_url, url=given["url"])
     if given.get("type") == "text" and isinstance(data, str) and data:
         return Attachment(media_type or "text/plain", content=data.encode("utf-8", "surrogatepass"))
     return attachment_of_base64(data, media_type)
@@ -104,7 +108,9 @@ def _output(content: Json, attachments: list[Attachment]) -> str:
     for block in content:
         given = mapping(block)
         attached = (
-            attachment_of_source(given.get("source")) if given.get("type") in ("image", "document") else None
+            attachment_of_source(given.get("source"), _BY_URL[given["type"]])
+            if given.get("type") in ("image", "document")
+            else None
         )
         if attached is not None:
             attachments.append(attached)

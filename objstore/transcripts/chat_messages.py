@@ -198,7 +198,10 @@ def _put_call(
     metadata: Mapping[str, Json],
 ) -> None:
     name = string(function.get("name")) or ""
-    draft.call(name, function.get("arguments"), call_id, metadata)
+    arguments = function.get("arguments")
+    if isinstance(arguments, Mapping):  # where text should stand
+        draft.extra(arguments=arguments)
+    draft.call(name, arguments, call_id, metadata)
     names[call_id or ""] = name
 
 

@@ -135,9 +135,9 @@ class Draft:
         metadata: Mapping[str, Json] = EMPTY,
         server: bool = False,
     ) -> None:
-        """A tool call, its arguments as text or as an object; how they were written is noted where needed."""
+        """A tool call, its arguments as text or as an object; how a text was written is noted where needed."""
         arguments = arguments_of(given, self._warn, self.place)
-        if given is not None and given != written(arguments):
+        if isinstance(given, str) and given != written(arguments):
             self.extra(arguments=given)
         self.parts.append(ToolCallPart(name, arguments, call_id, server, metadata))
 
