@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from objstore.attachment import Attachment
-from objstore.jsonvalue import EMPTY, Json
+from objstore.jsonvalue import Json
 from objstore.message import Message, ToolCallPart, ToolResultPart
+from objstore.transcripts.anthropic_blocks import FAILED
 from objstore.transcripts.build import arguments_of, attachment_of_base64, message_or_none, note_of, time_of
 from objstore.transcripts.draft import Draft, mapping, sequence, string
 from objstore.transcripts.exports import (
@@ -244,15 +245,13 @@ def _result(draft: Draft, block: Mapping[str, Json], calls: Mapping[str | None, 
             others.append(item)
     beside = {"type", "content", "tool_use_id", "name", "is_error", "start_timestamp", "stop_timestamp"}
     draft.extra(block=kept_fields(block, beside) or None, content=others or None)
-    output = "\n".join(words)
     draft.parts.append(
         ToolResultPart(
             name,
-            output,
+            "\n".join(words),
             call_id,
             server_executed=True,
-            exception=(output or "error") if block.get("is_error") is True else None,
+            exception=FAILED if block.get("is_error") is True else None,
             attachments=attachments,
-            provider_metadata=EMPTY,
         )
     )

@@ -13,6 +13,7 @@ from objstore.transcripts.source import SourceFile
 from refs.errors import DagError
 
 START_BYTES: Final = 64 * KIB
+SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _ENOUGH_BYTES: Final = 8 * KIB  # of structure, once long strings are shortened
 _MAX_READ_BYTES: Final = 32 * MIB
 _KEPT_BYTES: Final = 256  # of a long string
@@ -27,11 +28,16 @@ def start_of(file: SourceFile) -> bytes:
     """The first 64 KiB of a file; nothing of one that can't be read.
 
     In JSON strings are cut after 256 bytes, and more of the file is looked at (up to 32 MiB) where its first
-    record holds little but long strings: an image as base64 must not hide what follows it.
+    record holds little but long strings: an image as base64 must not hide what follows it. Of a database it is
+    the SQL of its tables, which may lie anywhere in it.
     """
     try:
         with file.open() as stream:
             read = stream.read(START_BYTES)
+            if read.startswith(SQLITE_MAGIC):
+                from objstore.transcripts.databases import schema_of  # noqa: PLC0415 - sqlite3 is for databases only
+
+                return schema_of(file)[:START_BYTES]
             if not read.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
                 return read
             start = _shortened(read)
