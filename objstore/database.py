@@ -122,12 +122,7 @@ class Database:
 
     def oid_at(self, kind: Kind, place: Location) -> Oid:
         """The id of what stands at a place in a pack."""
-        frame = self.frame(place)
-        if kind is Kind.NODE:
-            return frame.node_oid(place.line)
-        if kind is Kind.MESSAGE:
-            return frame.message(place.line)[0]
-        return record_oid(frame.record(place.line)[1])
+        return oid_in(self.frame(place), kind, place.line)
 
     def locate(self, kind: Kind, oid: Oid) -> Location:
         """Where an object stands, or `ObjectMissing`."""
@@ -203,6 +198,15 @@ class Database:
                 raise CorruptObject(kind, oid, f"its file is gone ({error.filename})") from error
         except CorruptFile as error:
             raise CorruptObject(kind, oid, str(error)) from error
+
+
+def oid_in(frame: Frame, kind: Kind, line: int) -> Oid:
+    """The id of what a line of a frame stands for."""
+    if kind is Kind.NODE:
+        return frame.node_oid(line)
+    if kind is Kind.MESSAGE:
+        return frame.message(line)[0]
+    return record_oid(frame.record(line)[1])
 
 
 def node_of(oid: Oid, raw: bytes) -> Node:

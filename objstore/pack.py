@@ -90,20 +90,22 @@ class PackWriter:
     Not safe for several threads. Use as a context manager: left without `finish`, nothing stays behind.
     """
 
-    def __init__(self, files: Files, level: int = FAST_LEVEL) -> None:
-        self._files, self._level = files, level
+    def __init__(self, files: Files, level: int = FAST_LEVEL, *, publish: bool = True) -> None:
+        """`publish=False` only measures: `finish` throws the file away."""
+        self._files, self._level, self._publish = files, level, publish
         self._handle: Handle | None = files.create_temp(PACK_FOLDER)
         self._digest = sha256()
         self._offset = 0
         self._frames: list[tuple[int, int]] = []
         self._sizes: list[int] = []
+        self._raw_bytes = 0
         self._placed: list[Placed] = []
         self._frame = _Frame()
 
     @property
     def raw_bytes(self) -> int:
         """Uncompressed bytes so far."""
-        return sum(self._sizes) + self._frame.size
+        return self._raw_bytes + self._frame.size
 
     def start_chain(self) -> None:
         """Say that a conversation begins here: a frame three quarters full is closed."""
@@ -146,23 +148,26 @@ class PackWriter:
         """Publish the pack; None (and no file) if nothing was written."""
         self._flush()
         if not self._frames or self._handle is None:
-            self.__exit__()
+            self.discard()
             return None
         table = b"".join(_ENTRY.pack(size, raw) for (_, size), raw in zip(self._frames, self._sizes, strict=True))
         footer = _FOOTER.pack(len(self._frames), 0, _SEEKABLE)
         self._write(_SKIP_HEAD.pack(_SKIPPABLE, len(table) + len(footer)) + table + footer)
         pack = self._digest.hexdigest()
-        if self._files.stat(pack_name(pack)) is None:
+        if self._publish and self._files.stat(pack_name(pack)) is None:
             self._files.publish(self._handle, pack_name(pack))
-        else:
-            self.__exit__()
-        self._handle = None
+            self._handle = None
+        self.discard()
         return Written(pack, self._frames, self._placed, self._offset)
 
     def __enter__(self) -> PackWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Throw away what was not published; nothing after `finish`."""
         if self._handle is not None:
             self._handle.close()
             self._files.remove(self._handle.name)
@@ -190,6 +195,7 @@ class PackWriter:
         packed = compress(raw, self._level)
         self._frames.append((self._offset, len(packed)))
         self._sizes.append(len(raw))
+        self._raw_bytes += len(raw)
         self._write(packed)
         self._frame = _Frame()
 

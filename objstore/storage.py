@@ -30,12 +30,12 @@ from objstore.limits import (
     SMALL_TRANSACTION_BYTES,
     SMALL_TRANSACTION_OBJECTS,
 )
-from objstore.loose import Form, loose_name
+from objstore.loose import Form, list_loose, loose_name
 from objstore.node import Node
 from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs
 from objstore.parts import ALL_PARTS
 from objstore.records import Call, Note
-from objstore.scan import Notice, Progress, admit, adopt_pack, fill, value_of
+from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of
 from objstore.transaction import Batch, NewObject, Transaction
 from refs.errors import (
     CorruptFile,
@@ -379,6 +379,10 @@ class Storage:
                 needed[Kind.NODE].update(
                     oid for oid in (each.value.parent, each.value.called_by) if oid is not None and oid != ROOT
                 )
+        for kind, oid in batch.objects:
+            # A payload is published before the lock is taken, so a gc may have found that nothing needs it.
+            if kind is Kind.PAYLOAD and self.files.stat(loose_name(kind, oid)) is None:
+                raise ObjectMissing(kind, oid)
         for kind, ids in needed.items():
             ids.difference_update([each.oid for each in new if each.kind is kind])
             for oid in sorted(self.index.missing(kind, ids)):
@@ -461,10 +465,30 @@ class Storage:
                 loose = []
             self._sync_since_checkpoint(loose)
             self.index.checkpoint()
-            self.journal.empty()
+            self.empty_journal()
+
+    def empty_journal(self) -> None:
+        """Forget the journal's records: all they cover is synced. The lock is held.
+
+        Also after a sweep: an index that is restored from before it is then known to be of another time.
+        """
+        self.journal.empty()
+        with self.index.changing() as db:
+            self._set_stamp(db, self.journal.position())
+        self._seen = self.journal.state()
+
+    def adopt_loose(self) -> int:
+        """Index loose files that the index doesn't know (copied in, or left by a crash); how many."""
+        arrivals = []
+        for kind in Kind:
+            unknown = self.index.missing(kind, [oid for oid, _ in list_loose(self.files, kind)])
+            if unknown:
+                arrivals += [a for a in loose_arrivals(self.files, kind, self.notice) if a.oid in unknown]
+        if arrivals:
             with self.index.changing() as db:
-                self._set_stamp(db, self.journal.position())
-            self._seen = self.journal.state()
+                admit(self.index, db, arrivals)
+                self.index.link(db)
+        return len(arrivals)
 
     def _is_loose(self, each: StoredObject) -> bool:
         if each.kind is Kind.PAYLOAD:

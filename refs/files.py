@@ -307,10 +307,13 @@ class Files:
             handle.close()
         return True
 
-    def touch(self, name: str) -> None:
-        """Make a file young again (its age protects it from gc); nothing if it isn't there. Not synced."""
+    def touch(self, name: str, at: float | None = None) -> None:
+        """Set a file's age, which protects it from gc, to `at` (seconds since 1970) or now. Not synced.
+
+        Nothing happens if it isn't there.
+        """
         try:
-            os.utime(self.path(name))
+            os.utime(self.path(name), None if at is None else (at, at))
         except OSError as error:
             if error.errno not in _GONE:
                 raise StorageFailure(self.path(name), error) from error
