@@ -85,9 +85,10 @@ def node_id(parent: str, message: str, called_by: str | None = None, tool_call_i
     if called_by is not None or tool_call_id is not None:
         caller = None if called_by is None else NodeId(Oid(called_by))
         return Node(NodeId(Oid(parent)), MessageId(Oid(message)), caller, tool_call_id).id
-    raw = _plain(parent, message)
-    if len(raw) == _PLAIN_BYTES and raw.startswith(_BETWEEN, 76) and raw.translate(None, _HEX) == _FRAME:
-        return _hash(raw)  # two ids of 64 hex digits each, told three times faster than by parsing them
+    if type(parent) is type(message) is str and len(parent) == len(message) == OID_DIGITS:
+        raw = _plain(parent, message)
+        if raw.translate(None, _HEX) == _FRAME:  # all hex digits, told three times faster than by parsing both
+            return _hash(raw)
     return _hash(_plain(parse_parent(parent), parse_oid(message)))
 
 
@@ -102,8 +103,6 @@ def _plain(parent: str, message: str) -> bytes:
 
 _HEX: Final = b"0123456789abcdef"
 _FRAME: Final = _plain("", "").translate(None, _HEX)
-_PLAIN_BYTES: Final = len(_plain("", "")) + 2 * OID_DIGITS
-_BETWEEN: Final = b'","parent":"'
 
 
 def _hash(raw: bytes) -> NodeId:

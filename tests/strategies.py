@@ -49,7 +49,7 @@ texts = st.lists(st.text(max_size=8) | any_character | st.sampled_from(ODD_TEXT)
 integers = (
     st.integers()
     | st.sampled_from(ODD_INTEGERS)
-    | st.sampled_from([LARGEST_INTEGER, -LARGEST_INTEGER])
+    | st.sampled_from([1, -1]).map(lambda sign: sign * LARGEST_INTEGER)
     | st.integers(300, 900).map(lambda digits: -(10**digits) + 7)
 )
 floats = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(ODD_FLOATS)
