@@ -333,7 +333,7 @@ class Storage:
         """
         if not batch.objects and not batch.moves:
             return
-        packed = self._pack_small(self._unknown(batch))
+        packed = self._pack_small(list(batch.objects.values()))
         with self.lock():
             self.refs.check(batch.moves)
             new = self._unknown(batch)
@@ -438,7 +438,7 @@ class Storage:
         self._finish(moves, entries, position)
 
     def _admit_all(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
-        left = admit(self.index, db, arrivals)
+        left = admit(self.index, db, self.index.add(db, arrivals, all_new=True))
         if left:
             raise ObjectMissing(left[0].kind, f"before {left[0].oid}")
 
