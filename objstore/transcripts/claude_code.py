@@ -21,7 +21,7 @@ from objstore.transcripts.jsonfile import read_json
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source, SourceFile
-from objstore.transcripts.warnings import bounded
+from objstore.transcripts.warnings import collector
 
 FORMAT: Final = "claude-code"
 
@@ -75,7 +75,7 @@ def read(source: Source) -> Iterator[ReaderOutput]:
 
 def _read_unit(source: Source, files: list[SourceFile]) -> Iterator[ReaderOutput]:
     warnings: list[Warn] = []
-    warn = bounded(lambda kind, place, text: warnings.append(Warn(kind, place, text)))
+    warn = collector(warnings)
     rows = scan([file for file in files if not _is_meta(file)], warn)
     _read_metas(rows, [file for file in files if _is_meta(file)])
     tree = grow(rows, warn)

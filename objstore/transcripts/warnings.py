@@ -6,9 +6,15 @@ from collections import Counter
 from collections.abc import Callable
 
 from objstore.limits import MAX_FILE_WARNINGS
+from objstore.transcripts.model import Warn
 
 Warner = Callable[[str, str, str], None]
 """Called with the kind, the place and more words: `Transcript.warn`."""
+
+
+def collector(warnings: list[Warn]) -> Warner:
+    """A `bounded` warner that adds to a list: for what is told before there is a transcript."""
+    return bounded(lambda kind, place, text: warnings.append(Warn(kind, place, text)))
 
 
 def bounded(warn: Warner) -> Warner:
