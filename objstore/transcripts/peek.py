@@ -19,7 +19,7 @@ _MAX_READ_BYTES: Final = 32 * MIB
 _KEPT_BYTES: Final = 256  # of a long string
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _CUT_ESCAPE: Final = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?$")
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{},:]|[^\s\[\]{},:"]+')
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{},:]|[^\s\[\]{},:"]+')
 _CLOSERS: Final = {"{": "}", "[": "]"}
 _MAX_VALUES: Final = 64
 
@@ -78,11 +78,12 @@ def values_in(start: bytes) -> list[Json]:
         try:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            cut = _closed(text, at)
-            if cut is not None:
-                values.append(cut)
-            break
-        values.append(value)
+            # A damaged line of JSON Lines, where another one follows; else a document that is cut here.
+            end = text.find("\n{", at)
+            value = _closed(text[at:end] if end >= 0 else text, 0 if end >= 0 else at)
+            end = end if end >= 0 else len(text)
+        if value is not None:
+            values.append(value)
         at = skip_space(text, end)
     return values
 

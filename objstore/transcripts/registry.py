@@ -14,14 +14,28 @@ from objstore.transcripts.peek import start_of
 from objstore.transcripts.source import Source, SourceFile
 from refs.errors import DagError
 
-_MODULES: Final = {
-    "claude-code": "claude_code",
-    "codex": "codex",
-    "gemini-cli": "gemini_cli",
-    "swe-agent": "swe_agent",
-    "aider": "aider",
-}
-"""Where each format's reader is. Of two formats that are equally sure of a file, the first one reads it."""
+_FORMATS: Final = (
+    "claude-code",
+    "codex",
+    "gemini-cli",
+    "swe-agent",
+    "chatgpt",
+    "claude-ai",
+    "open-webui",
+    "opencode",
+    "ai-studio",
+    "llm-logs",
+    "langgraph",
+    "langchain",
+    "anthropic",
+    "openai-responses",
+    "gemini-contents",
+    "sharegpt",
+    "oasst",
+    "openai-chat",
+    "aider",
+)
+"""Each format's reader is the module of its name. Of two that are equally sure of a file the first reads it."""
 
 
 class Reader(Protocol):
@@ -57,12 +71,14 @@ class Detection:
 
 def formats() -> list[str]:
     """The names of all formats."""
-    return list(_MODULES)
+    return list(_FORMATS)
 
 
 def reader(format: str) -> Reader:
     """The reader of a format by its name; `KeyError` for one that isn't known."""
-    return cast(Reader, importlib.import_module(f"objstore.transcripts.{_MODULES[format]}"))
+    if format not in _FORMATS:
+        raise KeyError(format)
+    return cast(Reader, importlib.import_module(f"objstore.transcripts.{format.replace('-', '_')}"))
 
 
 def detect(source: Source, *, nested: bool = False) -> Detection:
@@ -87,7 +103,7 @@ def format_of(file: SourceFile) -> str | None:
     """The format of one file, or None."""
     start = start_of(file)
     maybe = None
-    for format in _MODULES:
+    for format in _FORMATS:
         certainty = reader(format).sniff(start, file.name)
         if certainty is Certainty.YES:
             return format
