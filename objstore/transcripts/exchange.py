@@ -283,15 +283,16 @@ def _call(
         head_input=asked_at,
         head_output=output,
         started_at=usage.at,
-        input_tokens=_count(usage.input_tokens),
-        output_tokens=_count(usage.output_tokens),
+        input_tokens=count_of(usage.input_tokens),
+        output_tokens=count_of(usage.output_tokens),
         token_details=mapping(usage.details) or None,
         resolved_model=usage.model,
         options=about or None,
     )
 
 
-def _count(value: Json) -> int | None:
+def count_of(value: Json) -> int | None:
+    """A number of tokens, or None where it can't be one."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
