@@ -21,6 +21,7 @@ from objstore.transcripts.graph import children_of, heads_of, plant
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, Transcript, Warn
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source, SourceFile
+from objstore.transcripts.warnings import collector
 
 FORMAT: Final = "oasst"
 
@@ -89,7 +90,7 @@ def read(source: Source) -> Iterator[ReaderOutput]:
 def _trees(file: SourceFile, told: list[Warn]) -> Iterator[_Tree]:
     held = file.size <= _HELD_BYTES
     trees: dict[str | None, _Tree] = {}
-    documents = read_documents(file, lambda kind, place, text: told.append(Warn(kind, place, text)))
+    documents = read_documents(file, collector(told))
     for document in documents:
         place, about = document.place or file.name, mapping(document.value)
         if (prompt := mapping(about.get("prompt"))) and _first(prompt, _IDS):
@@ -122,9 +123,7 @@ def _transcripts(tree: _Tree, ids: set[str]) -> Iterator[ReaderOutput]:
     """A transcript for each root: rows that name no tree may hold many."""
     told = tree.told
 
-    def warn(kind: str, place: str, text: str) -> None:
-        told.append(Warn(kind, place, text))
-
+    warn = collector(told)
     forest = plant({key: _first(row, _PARENTS) for key, row in tree.rows.items()}, warn, attach_dangling=False)
     root_of: dict[str, str] = {}
     below: dict[str, list[str]] = {}

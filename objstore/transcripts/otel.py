@@ -24,7 +24,7 @@ from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, 
 from objstore.transcripts.otel_spans import Told, calls_in, conversation_of
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source
-from objstore.transcripts.warnings import Warner
+from objstore.transcripts.warnings import Warner, collector
 
 FORMAT: Final = "otel"
 
@@ -64,7 +64,7 @@ def read(source: Source) -> Iterator[ReaderOutput]:
     for file in source.files():
         told: list[Warn] = []
         found = False
-        for document in read_documents(file, lambda kind, place, text: told.append(Warn(kind, place, text))):
+        for document in read_documents(file, collector(told)):
             for number, call in enumerate(calls_in(document.value)):
                 if call.sent or call.answers:
                     found = True
@@ -134,10 +134,6 @@ def _call(call: Told, model: str | None, asked_at: str | None, output: str | Non
     if call.instructions:
         options["system_instructions"] = call.instructions
     tokens = [next((attributes[key] for key in keys if key in attributes), None) for keys in _TOKENS]
-    counted = [
-        count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
-        for count in tokens
-    ]
     return SourceCall(
         call_id,
         model or "unknown",
