@@ -63,9 +63,8 @@ def test_part_always_has_the_members_of_its_row(kind, always):
 
 
 def test_condensed_example_is_how_a_message_is_condensed():
-    message = Message(
-        "user", [AttachmentPart(Attachment("image/png", content=b"x" * limits.PAYLOAD_THRESHOLD_BYTES))]
-    )
+    content = b"x" * limits.PAYLOAD_THRESHOLD_BYTES
+    message = Message("user", [AttachmentPart(Attachment("image/png", content=content))])
     condensed = condense(message)
     payload = sha256(content).hexdigest()
     assert condensed.raw.decode() == EXAMPLES[0].replace("<sha256 of the raw bytes>", payload)
