@@ -28,11 +28,17 @@ def test_list_of_packages_is_what_is_on_disk():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def built(tmp_path_factory):
+    """The modules on disk, and the files of the wheel that was made of them."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "dist", "shared")
+    skip = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "dist")
     shutil.copytree(ROOT, source, ignore=skip)  # building leaves things behind
+    code = {
+        path.relative_to(source).as_posix()
+        for package in PACKAGES
+        for path in (source / package.replace(".", "/")).glob("*.py")
+    }
     command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)]
     if int(version("setuptools").split(".")[0]) >= 77:
         command.append("--no-isolation")  # nothing has to be fetched
@@ -40,17 +46,18 @@ def wheel(tmp_path_factory):
     assert run.returncode == 0, run.stdout + run.stderr
     [made] = folder.glob("*.whl")
     with zipfile.ZipFile(made) as archive:
-        yield {name: archive.read(name) for name in archive.namelist()}
+        return code, {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_wheel_holds_every_module_and_nothing_else(wheel):
-    code = {name for name in wheel if ".dist-info/" not in name}
-    on_disk = {
-        path.relative_to(ROOT).as_posix()
-        for package in PACKAGES
-        for path in (ROOT / package.replace(".", "/")).glob("*.py")
-    }
-    assert code == on_disk | {f"{name}/py.typed" for name in ("refs", "objstore", "cli")}
+@pytest.fixture(scope="module")
+def wheel(built):
+    return built[1]
+
+
+def test_wheel_holds_every_module_and_nothing_else(built):
+    code, wheel = built
+    typed = {f"{name}/py.typed" for name in ("refs", "objstore", "cli")}
+    assert {name for name in wheel if ".dist-info/" not in name} == code | typed
 
 
 def test_wheel_says_who_it_is(wheel):
