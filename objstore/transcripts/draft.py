@@ -80,18 +80,18 @@ def is_deep(value: Json) -> bool:
 
 
 class Draft:
-    """One message in the making. `warn` gets its place."""
+    """One message in the making. `warn` tells at its place, `warn_at` at any."""
 
-    __slots__ = ("_warn", "metadata", "note", "parts", "place", "role")
+    __slots__ = ("metadata", "note", "parts", "place", "role", "warn_at")
 
     def __init__(self, role: str, place: str, warn: Warner) -> None:
-        self.role, self.place, self._warn = role, place, warn
+        self.role, self.place, self.warn_at = role, place, warn
         self.parts: list[Part] = []
         self.note: dict[str, Json] = {}
         self.metadata: dict[str, Json] = {}
 
     def warn(self, kind: str, text: str = "") -> None:
-        self._warn(kind, self.place, text)
+        self.warn_at(kind, self.place, text)
 
     def extra(self, **extras: Json) -> None:
         """Keep what belongs to the part that is added next, as far as it isn't None."""
@@ -136,12 +136,12 @@ class Draft:
         server: bool = False,
     ) -> None:
         """A tool call, its arguments as text or as an object; how a text was written is noted where needed."""
-        arguments = arguments_of(given, self._warn, self.place)
+        arguments = arguments_of(given, self.warn_at, self.place)
         if isinstance(given, str) and given != written(arguments):
             self.extra(arguments=given)
         self.parts.append(ToolCallPart(name, arguments, call_id, server, metadata))
 
     def unknown(self, value: Json, kind: str = "unknown-part") -> None:
         """Keep what has no part of its own, and say so."""
-        part = unknown_part(value, lambda _, place, text: self._warn(kind, place, text), self.place)
+        part = unknown_part(value, lambda _, place, text: self.warn_at(kind, place, text), self.place)
         self.parts.append(part)
