@@ -142,9 +142,7 @@ def _result(draft: Draft, given: Mapping[str, Json]) -> None:
     texts = [part.text for part in inner.parts if isinstance(part, TextPart)]
     attached = [part.attachment for part in inner.parts if isinstance(part, AttachmentPart)]
     error = mapping(given.get("error"))
-    exception = (
-        ": ".join(filter(None, (string(error.get("type")), string(error.get("message"))))) if error else None
-    )
+    failed = [text for text in (string(error.get("type")), string(error.get("message"))) if text]
     draft.parts.append(
         ToolResultPart(
             string(given.get("function")) or "",
