@@ -146,17 +146,18 @@ class Store:
         *,
         called_by: NodeId | None = None,
         tool_call_id: str | None = None,
-        note: Mapping[str, Json] | None = None,
+        note: Mapping[str, Json] | Sequence[Mapping[str, Json]] | None = None,
     ) -> NodeId:
         """Store messages one after the other behind a node; the last node's id.
 
         What is stored already is not written again. `called_by` says which node asked for this chain: it is
-        written on its first node. No ref moves: fork or record a call to keep the chain from gc. Raises
-        `ObjectMissing` if the parent isn't stored.
+        written on its first node. `note` says what is known about the messages: one mapping for all, or one
+        for each. No ref moves: fork or record a call to keep the chain from gc. Raises `ObjectMissing` if
+        the parent isn't stored.
         """
         return self._with_plan(
             lambda: self._plan(messages, starting_parent_id, called_by, tool_call_id),
-            lambda plan, transaction: self._put(transaction, plan, [note or EMPTY] * len(messages)),
+            lambda plan, transaction: self._put(transaction, plan, _notes(note, len(messages))),
         )
 
     def save_with_dedup(self, messages: Sequence[Message]) -> NodeId:
