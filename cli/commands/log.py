@@ -1,0 +1,106 @@
+"""dag log: what was said, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import click
+
+from cli.completion import revisions
+from cli.context import App, pass_app
+from cli.graph import Row, draw
+from cli.history import Shown, Wanted, heads, in_branches, names_by_node, newest_first
+from cli.parts import summary
+from cli.render import SCHEMA, Screen, one_line, width_of
+from cli.times import first_moment, last_moment, shown
+from refs.ids import NodeId, abbreviate
+
+_ROOM: int = 20  # columns of a first line on however narrow a screen
+_JSON_COLUMNS: int = 200
+
+
+@click.command()
+@click.argument("rev", required=False, shell_complete=revisions)
+@click.option("-n", "--max-count", type=click.IntRange(min=0), metavar="N", help="Show at most N messages.")
+@click.option("--oneline", is_flag=True, help="One line a message.")
+@click.option("--graph", is_flag=True, help="Draw the forks; branches stay together.")
+@click.option("--all", "everything", is_flag=True, help="From every conversation, tag and remote.")
+@click.option("--role", "roles", metavar="ROLE", multiple=True, help="Only what ROLE said; may be repeated.")
+@click.option("--since", callback=first_moment, metavar="TIME", help="Not older: 2026-01-31T12:00, '3 days'.")
+@click.option("--until", callback=last_moment, metavar="TIME", help="Not newer.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a message.")
+@pass_app
+def command(
+    app: App,
+    rev: str | None,
+    max_count: int | None,
+    oneline: bool,
+    graph: bool,
+    everything: bool,
+    roles: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    as_json: bool,
+) -> None:
+    """Show the messages up to REV, newest first, with the names that stand at them.
+
+    The time is when a message was said, where an import knew it; else when it was stored.
+
+    \b
+    Example:
+      dag log -n 5
+      dag log --oneline --graph --all
+      dag log trip --role user --since '2 weeks'
+    """
+    if graph and as_json:
+        raise click.UsageError("--graph draws for people: with --json each message names its parent")
+    starts = [node for _, node in heads(app.store)] if everything else []
+    if rev is not None or not everything:
+        starts.append(app.resolve(rev))
+    wanted = Wanted(frozenset(roles), since, until)
+    found = in_branches(app.store, starts, wanted) if graph else newest_first(app.store, starts, wanted)
+    some = islice(found, max_count)
+    names = names_by_node(app.store, app.current)
+    if as_json:
+        app.screen.json(_as_json(each, names.get(each.entry.id, [])) for each in some)
+    elif graph:
+        rows = (Row(each.entry.id, each.parent, _lines(each, names, app.screen, oneline)) for each in some)
+        app.screen.lines(draw(rows))
+    else:
+        app.screen.lines(_plain(some, names, app.screen, oneline))
+
+
+def _plain(found: Iterable[Shown], names: dict[NodeId, list[str]], screen: Screen, oneline: bool) -> Iterator[str]:
+    for number, each in enumerate(found):
+        if number and not oneline:
+            yield ""
+        yield from _lines(each, names, screen, oneline)
+
+
+def _lines(each: Shown, names: dict[NodeId, list[str]], screen: Screen, oneline: bool) -> list[str]:
+    message = each.entry.message_or_tombstone
+    role = one_line(getattr(message, "role", "erased"))
+    beside = ", ".join(map(one_line, names.get(each.entry.id, ())))
+    oid = screen.paint(abbreviate(each.entry.id), "yellow")
+    decoration = screen.paint(f" ({beside})", "green") if beside else ""
+    if oneline:
+        taken = len(abbreviate(each.entry.id)) + (width_of(beside) + 3 if beside else 0) + width_of(role) + 3
+        words = summary(message, max(screen.width - taken, _ROOM))
+        return [f"{oid}{decoration} {screen.paint(role, 'cyan')}: {words}"]
+    heading = f"{oid} {screen.paint(role, 'cyan')} {shown(each.at)}{decoration}"
+    return [heading, f"    {summary(message, max(screen.width - 4, _ROOM))}"]
+
+
+def _as_json(each: Shown, names: list[str]) -> dict[str, object]:
+    message = each.entry.message_or_tombstone
+    return {
+        "schema": SCHEMA,
+        "node": each.entry.id,
+        "parent": each.entry.node.parent,
+        "message": each.entry.node.message,
+        "role": getattr(message, "role", None),
+        "at": each.at,
+        "first_line": summary(message, _JSON_COLUMNS),
+        "refs": [name.removeprefix("HEAD -> ") for name in names],
+    }

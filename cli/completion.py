@@ -1,0 +1,35 @@
+"""What the shell offers for a name that is being typed. Silent whatever happens: nobody asked for an error."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.shell_completion import CompletionItem
+
+from cli.context import find_store
+from refs.errors import DagError
+
+
+def conversations(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of conversations."""
+    return _names(ctx, incomplete, revisions=False)
+
+
+def revisions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of conversations and tags, and `HEAD`."""
+    return _names(ctx, incomplete, revisions=True)
+
+
+def _names(ctx: click.Context, incomplete: str, *, revisions: bool) -> list[CompletionItem]:
+    from objstore.store import Store  # noqa: PLC0415  most runs complete nothing
+
+    try:
+        path = find_store(ctx.find_root().params.get("store"), os.environ, os.getcwd())
+        with Store.open(path) as store:
+            names = [each.name for each in store.conversations()]
+            if revisions:
+                names += ["HEAD", *(f"tags/{name}" for name, _ in store.tags())]
+    except (DagError, OSError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
