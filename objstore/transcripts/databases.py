@@ -33,7 +33,7 @@ _STEPS_A_BYTE: Final = 64  # a row of ten bytes that is sorted takes some hundre
 _BASE_BYTES: Final = 1 << 20
 _COMPANIONS: Final = ("-wal", "-journal")
 _ALLOWED: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
-_SQLITE_ERRORS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError)
+_SQLITE_ERRORS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError)
 
 Value = str | bytes | int | float | None
 Row = Mapping[str, Value]

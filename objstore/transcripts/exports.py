@@ -31,6 +31,9 @@ class Found:
     place: str
     warnings: list[Warn] = field(default_factory=list)
 
+    def warn(self, kind: str, place: str, text: str = "") -> None:
+        self.warnings.append(Warn(kind, place, text))
+
 
 def read_conversations(
     source: Source, id_of: IdOf, names: Collection[str] = ("conversations",)
