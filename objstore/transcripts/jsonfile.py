@@ -99,7 +99,7 @@ class _Text:
     ended: bool = False
     _decoder: codecs.IncrementalDecoder | None = None
 
-    def more(self, size: int = _CHUNK_BYTES) -> bool:
+    def more(self, size: int) -> bool:
         """Read at least a little further; False at the end."""
         if self.ended:
             return False
@@ -125,7 +125,7 @@ class _Text:
             self.at = skip_space(self.held, self.at)
             if self.at < len(self.held):
                 return self.held[self.at]
-            if not self.more():
+            if not self.more(_CHUNK_BYTES):
                 return ""
 
     def take(self, expected: str) -> bool:

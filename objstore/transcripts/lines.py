@@ -103,8 +103,8 @@ def _values(line: bytes, place: str, warn: Warner) -> Iterator[Json]:
 
 
 def may_hold_big_integer(raw: bytes) -> bool:
-    """Whether an integer of 2^64 and more may stand in JSON text: orjson would make a float of it."""
-    return raw.translate(_DIGITS).find(b"0" * 20) >= 0  # ten times faster than a search for twenty digits
+    """Whether an integer beyond 64 bits may stand in JSON text: orjson would make a float of it."""
+    return raw.translate(_DIGITS).find(b"0" * 19) >= 0  # ten times faster than a search for nineteen digits
 
 
 def has_lone_surrogate(written: bytes | str) -> bool:
