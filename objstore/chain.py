@@ -74,7 +74,7 @@ class Chains:
 
     def children(self, node: NodeId) -> list[NodeId]:
         """The nodes whose parent is `node` (or `ROOT`), oldest first."""
-        row = ROOT_ROW if node == ROOT else self._row(node)
+        row = ROOT_ROW if node == ROOT else self.row(node)
         found = (
             NodeId(self._database.oid_of(Kind.NODE, child, loc)) for child, loc in self._index.child_rows(row)
         )
@@ -82,24 +82,24 @@ class Chains:
 
     def common_ancestor(self, a: NodeId, b: NodeId) -> NodeId:
         """The last node that both chains have; `ROOT` if they have none."""
-        rows = [ROOT_ROW if each == ROOT else self._row(each) for each in (a, b)]
+        rows = [ROOT_ROW if each == ROOT else self.row(each) for each in (a, b)]
         edges = [self._edges(row) for row in rows]
         while rows[0] != rows[1]:
             deeper = 0 if edges[0][2] >= edges[1][2] else 1
             rows[deeper] = edges[deeper][0]
             edges[deeper] = self._edges(rows[deeper])
-        return self._id_of(rows[0])
+        return self.id_of(rows[0])
 
     def ancestor(self, node: NodeId, back: int) -> NodeId:
         """The node `back` places before `node`; `ROOT` at the beginning and before it."""
-        row = self._row(node) if node != ROOT else ROOT_ROW
+        row = self.row(node) if node != ROOT else ROOT_ROW
         while back and row != ROOT_ROW:
             row, back = self._edges(row)[0], back - 1
-        return self._id_of(row)
+        return self.id_of(row)
 
     def depth(self, node: NodeId) -> int:
         """How many messages the chain up to `node` has."""
-        return 0 if node == ROOT else self._edges(self._row(node))[2]
+        return 0 if node == ROOT else self._edges(self.row(node))[2]
 
     def longest_prefix(self, ids: Sequence[NodeId]) -> int:
         """How many of a chain's nodes, from the first on, are stored."""
@@ -114,7 +114,8 @@ class Chains:
             raise CorruptObject(Kind.MESSAGE, step.message, str(error)) from error
         return read_message(raw, step.message, self._database.open_payload)
 
-    def _id_of(self, row: int) -> NodeId:
+    def id_of(self, row: int) -> NodeId:
+        """The node in a row of the index."""
         if row == ROOT_ROW:
             return ROOT
         loc = self._index.loc_of_row(Kind.NODE, row)
@@ -122,7 +123,8 @@ class Chains:
             raise ObjectMissing(Kind.NODE, f"in row {row} of the index")
         return NodeId(self._database.oid_of(Kind.NODE, row, loc))
 
-    def _row(self, node: NodeId) -> int:
+    def row(self, node: NodeId) -> int:
+        """The index's row of a node, or `ObjectMissing`."""
         self._database.locate(Kind.NODE, node)
         row = self._index.row(Kind.NODE, node)
         if row is None:
@@ -133,11 +135,23 @@ class Chains:
         return self._index.node_edges(row) or (ROOT_ROW, 0, 0)
 
 
-def node_ids(messages: Iterable[Message], parent: NodeId = ROOT) -> list[NodeId]:
-    """The ids of the nodes that `messages` make after `parent`; a message's hash is worked out once."""
+def node_ids(
+    messages: Iterable[Message],
+    parent: NodeId = ROOT,
+    called_by: NodeId | None = None,
+    tool_call_id: str | None = None,
+) -> list[NodeId]:
+    """The ids of the nodes that `messages` make after `parent`; a message's hash is worked out once.
+
+    `called_by` is who asked for the first of them. Raises `InvalidValue`.
+    """
     ids = []
     for message in messages:
-        parent = plain_node_id(parent, message_content_hash(message))
+        oid = message_content_hash(message)
+        if called_by is None:
+            parent = plain_node_id(parent, oid)
+        else:
+            parent, called_by = Node(parent, oid, called_by, tool_call_id).id, None
         ids.append(parent)
     return ids
 

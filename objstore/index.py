@@ -32,6 +32,7 @@ ROOT_ROW: Final = 0
 LINES_PER_FRAME: Final = 16384
 _LOOSE: Final = -1  # and -2, -3: the form, counted down
 BUSY_MILLISECONDS: Final = 60_000
+_IDS_AT_ONCE: Final = 500
 
 Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 """What the index must know of an object: of a message only the payloads it needs."""
@@ -251,8 +252,18 @@ class Index:
 
     def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
         """Those of `ids` that the store doesn't hold."""
-        statement = _ROW_OF[kind]
-        return {oid for oid in ids if self._one(statement, (key(oid),)) is None}
+        wanted = list(ids)
+        if len(wanted) <= 8:  # bytes of one statement are kept ready, so a few are cheaper one by one
+            return {oid for oid in wanted if self._one(_ROW_OF[kind], (key(oid),)) is None}
+        absent: set[Oid] = set()
+        with self.reading() as db:
+            for start in range(0, len(wanted), _IDS_AT_ONCE):
+                names = {key(oid): oid for oid in wanted[start : start + _IDS_AT_ONCE]}
+                marks = ",".join("?" * len(names))
+                for found in db.execute(f"SELECT id FROM {kind}_id WHERE id IN ({marks})", list(names)):
+                    del names[found[0]]
+                absent.update(names.values())
+        return absent
 
     def locate(self, kind: Kind, oid: str) -> Location | None:
         """Where an object stands, or None if the store doesn't hold it."""

@@ -128,15 +128,18 @@ class PackWriter:
                 if form is Form.PLAIN and len(raw) <= COPY_MESSAGE_BYTES:
                     self.message(node.message, raw)
         here = len(self._frame.lines)
-        members: list[Any] = [
-            _back(self._frame.nodes, node.parent, here),
-            _back(self._frame.messages, node.message, here),
-        ]
-        if node.called_by is not None:
-            members.append(_back(self._frame.nodes, node.called_by, here))
-            if node.tool_call_id is not None:
-                members.append(node.tool_call_id)
-        self._frame.nodes[oid] = self._add(dumps({"node": members}), Kind.NODE, oid)
+        parent = _back(self._frame.nodes, node.parent, here)
+        message = _back(self._frame.messages, node.message, here)
+        if node.called_by is None and isinstance(parent, int) and isinstance(message, int):
+            line = b'{"node":[%d,%d]}' % (parent, message)
+        else:
+            members: list[Any] = [parent, message]
+            if node.called_by is not None:
+                members.append(_back(self._frame.nodes, node.called_by, here))
+                if node.tool_call_id is not None:
+                    members.append(node.tool_call_id)
+            line = dumps({"node": members})
+        self._frame.nodes[oid] = self._add(line, Kind.NODE, oid)
 
     def record(self, kind: Kind, oid: Oid, raw: bytes) -> None:
         """A call, note or description by its canonical bytes."""
@@ -369,15 +372,27 @@ class Frame:
     def node(self, at: int) -> Node:
         """The node of a line, its references resolved."""
         parent, message, *more = self.members(at)
+        found = self._node_ref(at, parent)
+        said = Oid(message) if isinstance(message, str) else self.message(self.target(at, message))[0]
+        if not more and (found == ROOT or is_oid(found)) and is_oid(said):
+            return Node.trusted(NodeId(found), MessageId(said))
         try:
             return Node(
-                NodeId(self._node_ref(at, parent)),
-                MessageId(Oid(message) if isinstance(message, str) else self.message(self.target(at, message))[0]),
+                NodeId(found),
+                MessageId(said),
                 NodeId(self._node_ref(at, more[0])) if more else None,
                 more[1] if len(more) > 1 else None,
             )
         except InvalidValue as error:
             raise self.bad(at, str(error)) from error
+
+    def node_and_oid(self, at: int) -> tuple[Node, NodeId]:
+        """The node of a line, and its id."""
+        node = self.node(at)  # works out what stands before it
+        known = self._nodes.get(at)
+        if known is None:
+            known = self._nodes[at] = node.id
+        return node, NodeId(known)
 
     def node_oid(self, at: int) -> NodeId:
         """The id of a node line. Works back to the nearest known id, then forward: no recursion."""
@@ -432,19 +447,23 @@ class Frame:
         kind = self.kind(at)
         if kind is Kind.DESCRIPTION:
             return kind, self.line(at)
-        if kind not in (Kind.CALL, Kind.NOTE):
+        return kind, dumps(self.record_value(at, kind))
+
+    def record_value(self, at: int, kind: Kind) -> dict[str, Any]:
+        """A call, note or description as plain JSON, its references resolved."""
+        if kind not in (Kind.CALL, Kind.NOTE, Kind.DESCRIPTION):
             raise self.bad(at, "not a record")
         value = self._json(at)
         if kind is Kind.CALL:
             for key in ("head_input", "head_output"):
                 if key in value:
                     value[key] = self._node_ref(at, value[key])
-        elif isinstance(value.get("nodes"), list):
+        elif kind is Kind.NOTE and isinstance(value.get("nodes"), list):
             try:
                 value["nodes"] = {self._node_ref(at, ref): about for ref, about in value["nodes"]}
             except (TypeError, ValueError) as error:
                 raise self.bad(at, "not a note") from error
-        return kind, dumps(value)
+        return value
 
     def _json(self, at: int) -> dict[str, Any]:
         try:

@@ -48,11 +48,11 @@ def frame_arrivals(frame: Frame, row: int) -> Iterator[Arrival]:
             oid, form, raw = frame.message(at)
             yield Arrival(kind, oid, loc, payload_ids(raw) if form is Form.CONDENSED else None)
         elif kind is Kind.NODE:
-            yield Arrival(kind, frame.node_oid(at), loc, frame.node(at))
+            node, node_id = frame.node_and_oid(at)
+            yield Arrival(kind, node_id, loc, node)
         else:
-            record_kind, raw = frame.record(at)
-            value = value_of(record_kind, Form.PLAIN, raw)
-            yield Arrival(record_kind, record_oid(raw), loc, value)
+            raw = frame.record(at)[1]
+            yield Arrival(kind, record_oid(raw), loc, value_of(kind, Form.PLAIN, raw))
 
 
 def adopt_pack(files: Files, index: Index, db: sqlite3.Connection, pack: str, notice: Notice) -> list[Arrival]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from objstore import clock as clocks
-from objstore.canonical import message_content_hash
+from objstore.canonical import Condensed, condense, message_content_hash
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
 from objstore.jsonvalue import EMPTY, Json
@@ -500,21 +500,13 @@ class Store:
         tool_call_id: str | None,
     ) -> _Plan:
         """Which of the nodes that `messages` make are new."""
+        condensed = [None if message._id is not None else condense(message) for message in messages]
         ids: list[NodeId] = []
-        nodes: list[Node] = []
-        first = messages[:1] if called_by is not None else []
-        for message in first:
-            node = Node(parent, message_content_hash(message), called_by, tool_call_id)
-            nodes.append(node)
-            ids.append(node.id)
-        ids += node_ids(messages[len(first) :], ids[-1] if ids else parent)
-        count = self._chains.longest_prefix(ids)
-        for i in range(len(nodes), len(ids)):
-            if i >= count:
-                nodes.append(Node(ids[i - 1] if i else parent, message_content_hash(messages[i])))
-            else:
-                nodes.append(_KNOWN)
-        return _Plan(messages, parent, ids, nodes, count)
+        if called_by is not None and messages:
+            ids.append(Node(parent, message_content_hash(messages[0]), called_by, tool_call_id).id)
+        ids += node_ids(messages[len(ids) :], ids[-1] if ids else parent)
+        known = self._chains.longest_prefix(ids)
+        return _Plan(messages, condensed, parent, ids, known, called_by, tool_call_id)
 
     def _put(self, transaction: Transaction, plan: _Plan, notes: Sequence[Mapping[str, Json]]) -> NodeId:
         """Put what is new of a plan into a transaction; the last node's id."""
@@ -524,8 +516,8 @@ class Store:
             transaction.rely_on(base)
         about: dict[str, Mapping[str, Json]] = {}
         for i in range(known, len(plan.ids)):
-            transaction.put_message(plan.messages[i])
-            transaction.put_known_node(plan.ids[i], plan.nodes[i])
+            message = transaction.put_message(plan.messages[i], plan.condensed[i])
+            transaction.put_known_node(plan.ids[i], plan.node(i, message))
             about[plan.ids[i]] = notes[i]
         now = self._storage.clock() if about else ""
         names = list(about)
@@ -569,11 +561,21 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    """The nodes that messages make behind a node; the first `known` of them are stored."""
+
     messages: Sequence[Message]
+    condensed: list[Condensed | None]
     parent: NodeId
     ids: list[NodeId]
-    nodes: list[Node]
     known: int
+    called_by: NodeId | None
+    tool_call_id: str | None
+
+    def node(self, i: int, message: MessageId) -> Node:
+        """The i-th node."""
+        if i:
+            return Node.trusted(self.ids[i - 1], message)
+        return Node(self.parent, message, self.called_by, self.tool_call_id)
 
 
 class Conversation:
@@ -619,6 +621,3 @@ def _notes(
 
 def _silent(_: str) -> None:
     """The notices of a library nobody asked to hear."""
-
-
-_KNOWN: Final = Node(ROOT, MessageId(Oid("0" * 64)))  # stands for a node that need not be written
