@@ -56,6 +56,11 @@ def sniff(start: bytes, name: str) -> Certainty:
     return Certainty.MAYBE if _RUN_SETTINGS.search(start) else Certainty.NO
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each file by itself."""
+    return [[file] for file in source.files()]
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """A conversation for each file."""
     for file in source.files():

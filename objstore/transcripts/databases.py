@@ -32,6 +32,8 @@ _BASE_STEPS: Final = 20_000_000  # about half a second
 _STEPS_A_BYTE: Final = 64  # a row of ten bytes that is sorted takes some hundred steps
 _BASE_BYTES: Final = 1 << 20
 _COMPANIONS: Final = ("-wal", "-journal")
+# A write-ahead log in either byte order, its index, a rollback journal.
+_COMPANION_MAGIC: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"\x18\xe2\x2d\x00", b"\xd9\xd5\x05\xf9")
 _ALLOWED: Final = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ})
 _SQLITE_ERRORS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, MemoryError, UnicodeError)
 
@@ -149,6 +151,29 @@ def schema_of(file: SourceFile) -> bytes:
     except DagError:
         return SQLITE_MAGIC
     return SQLITE_MAGIC + "\n".join(schema).encode("utf-8", "surrogatepass")
+
+
+def split_databases(source: Source) -> tuple[list[list[SourceFile]], list[SourceFile]]:
+    """Each database of a source with the log that lies beside it, and the files that are neither.
+
+    What is written to a database may lie in its log alone for a long time: it has changed when either has.
+    """
+    units, others = [], []
+    for file in source.files():
+        start = _start_of(file)
+        if start.startswith(SQLITE_MAGIC):
+            units.append([file, *(beside for _, beside in _companions(source, file))])
+        elif not start.startswith(_COMPANION_MAGIC):
+            others.append(file)
+    return units, others
+
+
+def _start_of(file: SourceFile) -> bytes:
+    try:
+        with file.open() as stream:
+            return stream.read(len(SQLITE_MAGIC))
+    except DagError:
+        return b""
 
 
 @contextlib.contextmanager

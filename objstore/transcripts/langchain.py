@@ -34,6 +34,11 @@ def sniff(start: bytes, name: str) -> Certainty:
     return Certainty.YES if _HINT.search(start) else Certainty.MAYBE
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each file by itself."""
+    return [[file] for file in source.files()]
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """A conversation for each file."""
     for file in source.files():

@@ -15,7 +15,7 @@ from typing import Final
 from objstore.jsonvalue import Json, loads
 from objstore.message import Message
 from objstore.transcripts.build import note_of, time_of
-from objstore.transcripts.databases import Database, Row, open_database, text_of
+from objstore.transcripts.databases import Database, Row, open_database, split_databases, text_of
 from objstore.transcripts.draft import mapping, string
 from objstore.transcripts.exports import title_from
 from objstore.transcripts.graph import heads_of
@@ -40,9 +40,14 @@ def sniff(start: bytes, name: str) -> Certainty:
     return Certainty.YES if there else Certainty.NO
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each database by itself."""
+    return split_databases(source)[0]
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """A conversation for each thread (and for each graph within it) of each database."""
-    for file in source.files():
+    for file, *_ in split(source):
         try:
             with open_database(source, file) as database:
                 if database.has("checkpoints", "thread_id", "checkpoint_id", "checkpoint"):

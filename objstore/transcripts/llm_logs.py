@@ -11,7 +11,7 @@ from typing import Final
 
 from objstore.jsonvalue import Json
 from objstore.transcripts.build import note_of, time_of
-from objstore.transcripts.databases import Database, Row, Value, open_database, text_of
+from objstore.transcripts.databases import Database, Row, Value, open_database, split_databases, text_of
 from objstore.transcripts.graph import heads_of
 from objstore.transcripts.llm_parts import call_of, read_message
 from objstore.transcripts.llm_responses import read_logs, read_responses
@@ -38,9 +38,14 @@ def sniff(start: bytes, name: str) -> Certainty:
     return Certainty.YES if old or any(mark in start for mark in _MARKS) else Certainty.NO
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each database by itself."""
+    return split_databases(source)[0]
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """The threads and the older conversations of each database."""
-    for file in source.files():
+    for file, *_ in split(source):
         try:
             with open_database(source, file) as database:
                 yield from _all(database, file)

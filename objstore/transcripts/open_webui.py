@@ -15,7 +15,7 @@ from objstore.jsonvalue import Json
 from objstore.message import Message
 from objstore.transcripts.build import attachment_of_url, message_or_none, note_of, time_of
 from objstore.transcripts.chat_messages import read_chat_message
-from objstore.transcripts.databases import int_of, open_database, text_of
+from objstore.transcripts.databases import int_of, open_database, split_databases, text_of
 from objstore.transcripts.draft import Draft, mapping, sequence, string
 from objstore.transcripts.exports import (
     Found,
@@ -54,30 +54,27 @@ def sniff(start: bytes, name: str) -> Certainty:
     return Certainty.YES if here else Certainty.NO
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each database by itself, and all exports together: they may hold copies of one chat."""
+    databases, exports = split_databases(source)
+    return [*databases, exports] if exports else databases
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """The chats of exports and databases."""
-    databases = [file for file in source.files() if _is_database(file)]
-    exports = [file for file in source.files() if file not in databases]
+    databases, exports = split_databases(source)
     seen: set[str] = set()
     for number, each in enumerate(read_conversations(View(source, exports), _id_of)):
         made = each if isinstance(each, Skipped) else _transcript(each, number)
         if isinstance(made, Transcript):
             seen.add(made.id)
         yield made
-    for file in databases:
+    for file, *_ in databases:
         for number, chat in enumerate(_in_database(source, file)):
             made = chat if isinstance(chat, Skipped) else _transcript([chat], number)
             if isinstance(made, Transcript) and made.id in seen:
                 made = Skipped("duplicate-conversation", made.place, "the export's copy is read")
             yield made
-
-
-def _is_database(file: SourceFile) -> bool:
-    try:
-        with file.open() as stream:
-            return stream.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-    except DagError:
-        return False
 
 
 def _in_database(source: Source, file: SourceFile) -> Iterator[Found | Skipped]:

@@ -13,12 +13,12 @@ from typing import Final
 
 from objstore.jsonvalue import Json
 from objstore.transcripts.build import time_of
-from objstore.transcripts.databases import Database, Row, open_database, text_of
+from objstore.transcripts.databases import Database, Row, open_database, split_databases, text_of
 from objstore.transcripts.draft import is_deep, mapping, sequence, string
 from objstore.transcripts.jsonfile import parse_json, read_json
 from objstore.transcripts.model import Certainty, Head, ReaderOutput, Skipped, Transcript, Warn
 from objstore.transcripts.opencode_parts import Session
-from objstore.transcripts.peek import SQLITE_MAGIC, start_of, values_in
+from objstore.transcripts.peek import SQLITE_MAGIC, values_in
 from objstore.transcripts.source import Source, SourceFile
 from refs.errors import DagError
 
@@ -54,16 +54,20 @@ def _kind(record: Mapping[str, Json]) -> str:
     return ""
 
 
+def split(source: Source) -> list[list[SourceFile]]:
+    """Each database by itself, and all JSON files together: a session's records lie in many."""
+    databases, files = split_databases(source)
+    return [*databases, files] if files else databases
+
+
 def read(source: Source) -> Iterator[ReaderOutput]:
     """The sessions of exports, folders and databases: each with the sessions that it started."""
+    databases, files = split_databases(source)
+    for file, *_ in databases:
+        yield from _in_database(source, file)
     store = _Storage()
-    for file in source.files():
-        start = start_of(file)
-        if start.startswith(SQLITE_MAGIC):
-            yield from _in_database(source, file)
-        else:
-            values = values_in(start)
-            yield from store.add(file, _kind(mapping(values[0] if values else None)))
+    for file in files:
+        yield from store.add(file)
     yield from _transcripts(store)
 
 
@@ -79,13 +83,13 @@ class _Storage:
     _messages: dict[str, list[SourceFile]] = field(default_factory=dict)
     _parts: dict[str, list[SourceFile]] = field(default_factory=dict)
 
-    def add(self, file: SourceFile, kind: str) -> Iterator[Skipped]:
+    def add(self, file: SourceFile) -> Iterator[Skipped]:
         told: list[Warn] = []
         record = _document(file, told)
         if record is None:
             yield from (Skipped(each.kind, each.place, each.text) for each in told[:1])
             return
-        kind = _kind(record) or kind
+        kind = _kind(record)
         if kind == "part":
             self._parts.setdefault(record["messageID"], []).append(file)
         elif kind == "message":
