@@ -135,7 +135,7 @@ def split_request(raw: Mapping[str, Any], api: Api | None = None) -> RequestPart
 
 def split_response(raw: Mapping[str, Any], api: Api | None = None) -> ResponseParts:
     """The body of a whole response, or of an error, in parts. `api` as in `split_request`."""
-    error = _error(raw.get("error"))
+    error = error_line(raw.get("error"))
     if api is None:
         api = _api_of_response(raw)
         if api is None:
@@ -274,7 +274,7 @@ def _details(usage: Mapping[str, Any], known: set[str]) -> dict[str, Json]:
     return found
 
 
-def _error(error: object) -> str | None:
+def error_line(error: object) -> str | None:
     """Kind and message on one line, without anything that looks like a key: some servers send it back."""
     if isinstance(error, Mapping):
         kind = next((str(error[key]) for key in ("type", "status", "code") if error.get(key)), "error")

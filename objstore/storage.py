@@ -369,11 +369,18 @@ class Storage:
 
     def _check_edges(self, batch: Batch, new: Sequence[NewObject]) -> None:
         """Whether all that the new nodes build on is stored or comes with them: gc may have been here."""
-        needed: dict[Kind, set[Oid]] = {Kind.NODE: set(batch.relies_on), Kind.MESSAGE: set()}
+        needed: dict[Kind, set[Oid]] = {
+            Kind.NODE: set(batch.relies_on),
+            Kind.MESSAGE: set(),
+            Kind.PAYLOAD: set(),
+        }
         for each in new:
             if isinstance(each.value, Call):
-                ends = (each.value.head_input, each.value.head_output)
+                call = each.value
+                ends = (call.head_input, call.head_output)
                 needed[Kind.NODE].update(oid for oid in ends if oid is not None and oid != ROOT)
+                needed[Kind.MESSAGE].update(filter(None, [call.instructions]))
+                needed[Kind.PAYLOAD].update(filter(None, [call.tools]))
             elif isinstance(each.value, Node):
                 needed[Kind.MESSAGE].add(each.value.message)
                 needed[Kind.NODE].update(

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from objstore import clock as clocks
-from objstore.canonical import Condensed, condense, message_content_hash
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
-from objstore.jsonvalue import EMPTY, Json
+from objstore.jsonvalue import Json
 from objstore.kinds import Kind
-from objstore.loose import loose_name
 from objstore.message import Message
+from objstore.newcall import NewCall
 from objstore.node import Node
-from objstore.pack import pack_name
-from objstore.records import Call, Description, Note
+from objstore.records import Description, Note
 from objstore.revisions import Revisions, ref_name
+from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
+from objstore.store_calls import StoreCalls, ids_of_rows, rows_about
 from objstore.transaction import Transaction
-from refs.errors import Diverged, NoSuchRef, ObjectMissing, RefChanged, RefExists
+from refs.errors import NoSuchRef, RefExists
 from refs.files import Files
-from refs.ids import ROOT, CallId, MessageId, NodeId, Oid, PayloadId
-from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref, short_name, tag_ref
+from refs.ids import ROOT, MessageId, NodeId, Oid, PayloadId
+from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref, tag_ref
 from refs.reflog import ReflogEntry
-
-NODES_PER_NOTE: Final = 64
-"""A note speaks of at most so many nodes: in a pack it names those of its own frame by a few bytes each."""
-
-_TRIES: Final = 5
 
 
 class _Unset:
@@ -58,7 +53,7 @@ class NoteEntry:
     members: Mapping[str, Json]
 
 
-class Store:
+class Store(StoreCalls):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns
@@ -69,6 +64,7 @@ class Store:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._chains = Chains(storage.database, storage.index)
+        self._saver = Saver(storage, self._chains)
         self._revisions = Revisions(storage.refs, storage.database, storage.index, self._chains)
 
     # -- life -------------------------------------------------------------------------------------
@@ -146,7 +142,7 @@ class Store:
         *,
         called_by: NodeId | None = None,
         tool_call_id: str | None = None,
-        note: Mapping[str, Json] | Sequence[Mapping[str, Json]] | None = None,
+        note: Notes = None,
     ) -> NodeId:
         """Store messages one after the other behind a node; the last node's id.
 
@@ -155,10 +151,10 @@ class Store:
         for each. No ref moves: fork or record a call to keep the chain from gc. Raises `ObjectMissing` if
         the parent isn't stored.
         """
-        return self._with_plan(
-            lambda: self._plan(messages, starting_parent_id, called_by, tool_call_id),
-            lambda plan, transaction: self._put(transaction, plan, _notes(note, len(messages))),
+        saved = self._saver.save(
+            messages, starting_parent_id, called_by=called_by, tool_call_id=tool_call_id, note=note
         )
+        return saved.head
 
     def save_with_dedup(self, messages: Sequence[Message]) -> NodeId:
         """Store a whole history as a client sends it again and again: only what is new is written."""
@@ -210,28 +206,41 @@ class Store:
         messages: Sequence[Message],
         *,
         expected: NodeId | _Unset | None = UNSET,
-        note: Mapping[str, Json] | Sequence[Mapping[str, Json]] | None = None,
+        note: Notes = None,
         reason: str = "commit",
+        call: NewCall | None = None,
     ) -> NodeId:
         """Append messages to a conversation (made if there is none of that name); its new head.
 
         `expected` is where the caller believes the head to be (None: there is no such conversation yet). If
         it is elsewhere, the messages are stored all the same behind what was expected, and `RefChanged` is
         raised with their head in `stored`. `note` says what is known about the messages: one mapping for
-        all, or one for each.
+        all, or one for each. `call` is the LLM call that was asked at the old head and answered with the
+        messages; one that failed may have none. `record_exchange` tells prompts and answer apart.
         """
         ref = conversation_ref(name)
         if isinstance(expected, _Unset):
             current = self._storage.refs.resolve(ref)
             expected = None if current is None else NodeId(current)
-        return self._move_to(ref, expected, messages, _notes(note, len(messages)), reason)
+        asking = None
+        if call is not None:
+            # A conversation that isn't there can't keep a call that was answered with nothing.
+            asking = Asking(call, 0, name if messages or expected is not None else None)
+        saved = self._saver.save(
+            messages,
+            ROOT if expected is None else expected,
+            note=note,
+            moving=Moving(ref, expected, reason),
+            asking=asking,
+        )
+        return saved.head
 
     def commit_history(
         self,
         name: str,
         history: Sequence[Message],
         *,
-        note: Mapping[str, Json] | Sequence[Mapping[str, Json]] | None = None,
+        note: Notes = None,
         reason: str = "commit",
     ) -> tuple[NodeId, int]:
         """Bring a conversation up to a whole history, as a client sends it; (its head, how many were new).
@@ -239,50 +248,19 @@ class Store:
         The history must continue the conversation: it may also be a part of it that is there already, which
         changes nothing. Raises `Diverged` where it leaves the conversation.
         """
-        ref = conversation_ref(name)
-        head = self._storage.refs.resolve(ref)
         if not history:
-            if head is None:
-                raise NoSuchRef(name)
-            return NodeId(head), 0
+            return self._known(name), 0
         ids = node_ids(history)
-        notes = _notes(note, len(history))
-        if head is None:
-            return self._move_to(ref, None, history, notes, reason), len(history)
-        if head in ids:
-            known = ids.index(NodeId(head)) + 1
-            return self._move_to(ref, NodeId(head), history[known:], notes[known:], reason), len(ids) - known
-        count = self._chains.longest_prefix(ids)
-        at = self.common_ancestor(ids[count - 1], NodeId(head)) if count else ROOT
-        common = self.depth(at)
-        if common == len(ids):
-            return NodeId(head), 0
-        raise Diverged(name, common, at, head)
-
-    def _move_to(
-        self,
-        ref: RefName,
-        expected: NodeId | None,
-        messages: Sequence[Message],
-        notes: Sequence[Mapping[str, Json]],
-        reason: str,
-    ) -> NodeId:
-        parent = ROOT if expected is None else expected
-
-        def put(plan: _Plan, transaction: Transaction) -> NodeId:
-            head = self._put(transaction, plan, notes)
-            if head not in (expected, ROOT):
-                transaction.move(ref, expected, head, reason)
-            return head
-
-        try:
-            return self._with_plan(lambda: self._plan(messages, parent, None, None), put)
-        except RefChanged as error:
-            stored = self._with_plan(
-                lambda: self._plan(messages, parent, None, None),
-                lambda plan, transaction: self._put(transaction, plan, notes),
-            )
-            raise RefChanged(short_name(ref), expected, error.actual, stored) from error
+        head, known = self._saver.continues(name, ids)
+        if head is not None and known == len(ids):
+            return head, 0
+        saved = self._saver.save(
+            history[known:],
+            ROOT if head is None else head,
+            note=note if note is None or isinstance(note, Mapping) else note[known:],
+            moving=Moving(conversation_ref(name), head, reason),
+        )
+        return saved.head, len(ids) - known
 
     def fork(self, node: NodeId, name: str | None = None, *, title: str | None = None) -> str:
         """A new conversation at a node; its name (a ULID where none is given). Costs one ref.
@@ -432,7 +410,8 @@ class Store:
     def notes(self, node: NodeId) -> list[NoteEntry]:
         """What is known about a node, oldest first: source ids and times of an import, flags…"""
         found = []
-        for oid in self._about(Kind.NOTE, "SELECT note FROM note_node WHERE node=?", node):
+        rows = rows_about(self._storage, "SELECT note FROM note_node WHERE node=?", node)
+        for oid in ids_of_rows(self._storage, Kind.NOTE, rows):
             value = decode(Kind.NOTE, self._storage.database.read(Kind.NOTE, oid)[1])
             if isinstance(value, Note) and node in value.nodes:
                 found.append(NoteEntry(value.at, value.nodes[node]))
@@ -442,36 +421,6 @@ class Store:
         """When a node was first stored here (UTC), or None if no note tells."""
         notes = self.notes(node)
         return notes[0].at if notes else None
-
-    def record(self, call: Call) -> CallId:
-        """Store the record of one LLM call. Raises `ObjectMissing` if its nodes aren't stored."""
-        with self._storage.transaction() as transaction:
-            return transaction.put_record(call)
-
-    def calls(self, node: NodeId | None = None) -> list[Call]:
-        """The calls asked at or answered with a node (all calls where none is given), oldest first."""
-        if node is None:
-            ids: Iterable[Oid] = self._storage.database.ids(Kind.CALL)
-        else:
-            ids = self._about(Kind.CALL, "SELECT call FROM call_edge WHERE asked=?1 OR answered=?1", node)
-        calls = []
-        for oid in ids:
-            value = decode(Kind.CALL, self._storage.database.read(Kind.CALL, oid)[1])
-            assert isinstance(value, Call)
-            calls.append(value)
-        return sorted(calls, key=lambda call: (call.started_at, call.call))
-
-    def _about(self, kind: Kind, query: str, node: NodeId) -> list[Oid]:
-        """Ids of the records that a part of the index connects with a node."""
-        index = self._storage.index
-        row = 0 if node == ROOT else index.row(Kind.NODE, node)
-        if row is None:
-            self._storage.database.locate(Kind.NODE, node)
-            row = index.row(Kind.NODE, node)
-        with index.reading() as db:
-            rows = [found[0] for found in db.execute(query, (row,))]
-        located = [(each, index.loc_of_row(kind, each)) for each in rows]
-        return [self._storage.database.oid_of(kind, each, loc) for each, loc in located if loc is not None]
 
     # -- plumbing ---------------------------------------------------------------------------------
 
@@ -492,62 +441,6 @@ class Store:
         with self._storage.lock():
             self._storage.rebuild_index("asked for")
 
-    def _plan(
-        self,
-        messages: Sequence[Message],
-        parent: NodeId,
-        called_by: NodeId | None,
-        tool_call_id: str | None,
-    ) -> _Plan:
-        """Which of the nodes that `messages` make are new."""
-        condensed = [None if message._id is not None else condense(message) for message in messages]
-        ids: list[NodeId] = []
-        if called_by is not None and messages:
-            ids.append(Node(parent, message_content_hash(messages[0]), called_by, tool_call_id).id)
-        ids += node_ids(messages[len(ids) :], ids[-1] if ids else parent)
-        known = self._chains.longest_prefix(ids)
-        return _Plan(messages, condensed, parent, ids, known, called_by, tool_call_id)
-
-    def _put(self, transaction: Transaction, plan: _Plan, notes: Sequence[Mapping[str, Json]]) -> NodeId:
-        """Put what is new of a plan into a transaction; the last node's id."""
-        known = plan.known
-        base = plan.ids[known - 1] if known else plan.parent
-        if base != ROOT:
-            transaction.rely_on(base)
-        about: dict[str, Mapping[str, Json]] = {}
-        for i in range(known, len(plan.ids)):
-            message = transaction.put_message(plan.messages[i], plan.condensed[i])
-            transaction.put_known_node(plan.ids[i], plan.node(i, message))
-            about[plan.ids[i]] = notes[i]
-        now = self._storage.clock() if about else ""
-        names = list(about)
-        for start in range(0, len(names), NODES_PER_NOTE):
-            part = {name: about[name] for name in names[start : start + NODES_PER_NOTE]}
-            transaction.put_record(Note(note=clocks.new_ulid(), at=now, nodes=part))
-        if not about and plan.ids:
-            self._freshen(plan.ids[-1])
-        return plan.ids[-1] if plan.ids else plan.parent
-
-    def _with_plan(self, plan: Callable[[], _Plan], put: Callable[[_Plan, Transaction], NodeId]) -> NodeId:
-        """Plan without the lock, commit with it; plan again where a gc took what was relied on."""
-        for last in (False,) * (_TRIES - 1) + (True,):
-            transaction = self._storage.transaction()
-            head = put(plan(), transaction)
-            try:
-                transaction.commit()
-                return head
-            except ObjectMissing:
-                if last:
-                    raise
-        raise AssertionError
-
-    def _freshen(self, node: NodeId) -> None:
-        """Make what holds a node young again: a history that is sent again must outlive gc's grace period."""
-        place = self._storage.index.locate(Kind.NODE, node)
-        if place is not None and not self._storage.read_only:
-            name = loose_name(Kind.NODE, node) if place.pack is None else pack_name(place.pack)
-            self._storage.files.touch(name)
-
     def _known(self, name: str) -> NodeId:
         head = self.head(name)
         if head is None:
@@ -557,25 +450,6 @@ class Store:
     def _absent(self, name: str) -> None:
         if self.head(name) is not None:
             raise RefExists(name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The nodes that messages make behind a node; the first `known` of them are stored."""
-
-    messages: Sequence[Message]
-    condensed: list[Condensed | None]
-    parent: NodeId
-    ids: list[NodeId]
-    known: int
-    called_by: NodeId | None
-    tool_call_id: str | None
-
-    def node(self, i: int, message: MessageId) -> Node:
-        """The i-th node."""
-        if i:
-            return Node.trusted(self.ids[i - 1], message)
-        return Node(self.parent, message, self.called_by, self.tool_call_id)
 
 
 class Conversation:
@@ -605,18 +479,6 @@ class Conversation:
 
     def __repr__(self) -> str:
         return f"Conversation({self.name!r})"
-
-
-def _notes(
-    note: Mapping[str, Json] | Sequence[Mapping[str, Json]] | None, count: int
-) -> Sequence[Mapping[str, Json]]:
-    if note is None:
-        return [EMPTY] * count
-    if isinstance(note, Mapping):
-        return [note] * count
-    if len(note) != count:
-        raise ValueError(f"{len(note)} notes for {count} messages")
-    return note
 
 
 def _silent(_: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 
-from objstore.canonical import condense
+from objstore.canonical import Condensed, condense
 from objstore.codec import decode, encode
 from objstore.frames import Readable, compress_stream
 from objstore.index import Value
@@ -72,9 +73,9 @@ class Transaction:
             return self.put_record(value)
         raise DagError(f"a {kind} can't be put as bytes")
 
-    def put_message(self, message: Message) -> MessageId:
-        """A message; large attachments become payloads of their own at once."""
-        condensed = condense(message)
+    def put_message(self, message: Message, condensed: Condensed | None = None) -> MessageId:
+        """A message, if need be with its condensed form; large attachments become payloads at once."""
+        condensed = condensed or condense(message)
         if (Kind.MESSAGE, condensed.oid) not in self.batch.objects:
             if len(condensed.raw) > MAX_OBJECT_BYTES:
                 raise LimitExceeded("a message", len(condensed.raw), MAX_OBJECT_BYTES)
@@ -114,6 +115,12 @@ class Transaction:
             oid, _, _ = compress_stream(stream, handle)
             self._publish(handle, parse_oid(oid))
         return PayloadId(parse_oid(oid))
+
+    def put_payload_bytes(self, data: bytes) -> PayloadId:
+        """Raw bytes that are often stored already, such as a tool list: then nothing is written."""
+        payload = PayloadId(Oid(sha256(data).hexdigest()))
+        self._put_payload(payload, _BytesStream(data))
+        return payload
 
     def rely_on(self, node: NodeId) -> None:
         """Say that a node outside this transaction must still be stored when it is committed."""

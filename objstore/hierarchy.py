@@ -1,0 +1,99 @@
+"""The graph as the index has it: ancestors, descendants and who called whom, as row numbers.
+
+A row is larger than those of its parent and of its caller, so rising order is an order in which what comes
+first is met first. Nothing here reads an object, and nothing recurses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from objstore.index import ROOT_ROW, Index
+
+_BATCH: Final = 500  # rows asked for in one statement
+
+
+class Hierarchy:
+    """Reads edges between rows of nodes. Linear in the rows it gives."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+
+    def ancestors(self, row: int) -> list[int]:
+        """The row and all before it, nearest first."""
+        with self._index.reading() as db:
+            return [found[0] for found in db.execute(f"{_UP} SELECT row FROM up", (row,))]
+
+    def below(self, starts: Iterable[int]) -> dict[int, int]:
+        """The rows `starts` and all their descendants, each with its parent."""
+        parents: dict[int, int] = {}
+        with self._index.reading() as db:
+            for start in sorted(starts):
+                if start not in parents:  # a start below another one was met with it
+                    parents.update(db.execute(_DOWN, (start,)).fetchall())
+        return parents
+
+    def children(self, row: int) -> list[int]:
+        """The rows that follow a row, oldest first."""
+        return [child for child, _ in self._index.child_rows(row)]
+
+    def called(self, by: Iterable[int]) -> dict[int, int]:
+        """The rows that any of `by` asked for, each with the row that asked."""
+        found: dict[int, int] = {}
+        with self._index.reading() as db:
+            for marks, batch in _batches(by):
+                found.update(db.execute(f"SELECT node, by FROM called WHERE by IN ({marks})", batch).fetchall())
+        return dict(sorted(found.items()))
+
+    def caller(self, row: int) -> tuple[int, int] | None:
+        """(the nearest row at or before `row` that was asked for, the row that asked), if there is one."""
+        with self._index.reading() as db:
+            # CROSS JOIN keeps SQLite at the order written: up the chain, and no further than needed.
+            statement = f"{_UP} SELECT c.node, c.by FROM up CROSS JOIN called c ON c.node = up.row LIMIT 1"
+            found = db.execute(statement, (row,)).fetchone()
+        return None if found is None else (found[0], found[1])
+
+    def notes(self, rows: Iterable[int]) -> dict[int, list[int]]:
+        """The notes that speak of any of `rows`, each with those rows."""
+        found: dict[int, list[int]] = {}
+        with self._index.reading() as db:
+            for marks, batch in _batches(rows):
+                statement = f"SELECT note, node FROM note_node WHERE node IN ({marks})"
+                for note, node in db.execute(statement, batch):
+                    found.setdefault(note, []).append(node)
+        return found
+
+    def calls(self, rows: Iterable[int]) -> list[int]:
+        """The calls that were asked at any of `rows`, oldest first."""
+        found: set[int] = set()
+        with self._index.reading() as db:
+            for marks, batch in _batches(rows):
+                statement = f"SELECT call FROM call_edge WHERE asked IN ({marks})"
+                found.update(call for (call,) in db.execute(statement, batch))
+        return sorted(found)
+
+    def calls_at_root(self, answers: Iterable[int]) -> list[int]:
+        """The calls that were asked before all messages and answered with any of `answers`."""
+        wanted = set(answers)
+        with self._index.reading() as db:
+            found = db.execute("SELECT call, answered FROM call_edge WHERE asked=?", (ROOT_ROW,)).fetchall()
+        return [call for call, answered in found if answered in wanted]
+
+
+def _batches(rows: Iterable[int]) -> Iterator[tuple[str, Sequence[int]]]:
+    ordered = sorted(rows)
+    for start in range(0, len(ordered), _BATCH):
+        batch = ordered[start : start + _BATCH]
+        yield ",".join("?" * len(batch)), batch
+
+
+_UP: Final = (
+    "WITH RECURSIVE up(row) AS (SELECT row FROM node WHERE row=?1"
+    " UNION ALL SELECT n.parent FROM up JOIN node n ON n.row = up.row WHERE n.parent <> 0)"
+)
+_DOWN: Final = (
+    "WITH RECURSIVE down(row, parent) AS (SELECT row, parent FROM node WHERE row=?1"
+    " UNION ALL SELECT n.row, n.parent FROM down JOIN node n ON n.parent = down.row)"
+    " SELECT row, parent FROM down"
+)
