@@ -46,7 +46,7 @@ def sniff(file_start: bytes, name: str) -> Certainty:
         given = mapping(value)
         if LOGLINES in given or {"agentType", "toolUseId"} <= given.keys():
             return Certainty.YES
-        kind = given.get("type")
+        kind = string(given.get("type"))
         if kind in ("user", "assistant") and isinstance(given.get("message"), Mapping):
             return Certainty.YES if {"parentUuid", "sessionId", "uuid", "timestamp"} & given.keys() else best
         if (kind in _RECORDS and "uuid" in given) or (kind in _SIDECARS and _SIDECARS[kind] in given):

@@ -13,6 +13,7 @@ from enum import IntEnum
 from typing import BinaryIO, Final
 
 from objstore.jsonvalue import Json, dumps
+from objstore.transcripts.build import text_of
 from objstore.transcripts.draft import mapping, string
 from objstore.transcripts.graph import ToolUse
 from objstore.transcripts.jsonfile import ArrayReader
@@ -166,6 +167,8 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
     if kind in (Kind.PROMPT, Kind.ASSISTANT) and not isinstance(message, dict):
         warn("missing-message", record.place, "")
         kind = Kind.EVENT
+    if kind is Kind.EVENT and isinstance(message, dict) and string(value.get("type")) not in _EVENTS:
+        warn("unknown-record", record.place, text_of(value.get("type"))[:80])
     if kind in (Kind.EVENT, Kind.BOUNDARY) and not uuid:
         return
     session = interned.session(string(value.get("sessionId")))
@@ -198,7 +201,7 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
     rows.digest.append(digest)
     if value.get("isCompactSummary") is True:
         rows.summary.add(row)
-    if isinstance(content, list):
+    if isinstance(content, list) and rows.is_message(row):
         _scan_blocks(rows, row, value, content)
 
 
@@ -242,6 +245,7 @@ def _scan_blocks(rows: Rows, row: int, value: Mapping[str, Json], content: list[
                 rows.agents.setdefault(agent, []).append(block["tool_use_id"])
 
 
+_EVENTS: Final = frozenset({"user", "assistant", "system", "summary", "progress", "attachment"})
 _TITLES: Final = {"ai-title": (1, "aiTitle"), "custom-title": (2, "customTitle")}
 _MAX_SUMMARIES: Final = 10_000
 
@@ -254,10 +258,12 @@ def _scan_about(rows: Rows, interned: _Interned, value: Mapping[str, Json]) -> N
         if title := string(value.get(member)):
             session = string(value.get("sessionId")) or interned.current
             rows.titles.setdefault(session, {})[rank] = title
-    elif kind == "summary" and isinstance(value.get("summary"), str):
+    elif kind == "summary":
         # It names the message at which the session stood, which may be one of another file's sessions.
-        if len(rows.summaries) < _MAX_SUMMARIES:
-            rows.summaries.append((string(value.get("leafUuid")), value["summary"]))
+        leaf = string(value.get("leafUuid")) or string(value.get("parentUuid"))
+        text = value.get("summary") or mapping(value.get("message")).get("content")
+        if isinstance(text, str) and len(rows.summaries) < _MAX_SUMMARIES:
+            rows.summaries.append((leaf, text))
     elif kind == "progress":
         data = mapping(value.get("data"))
         agent, call_id = data.get("agentId"), value.get("parentToolUseID")

@@ -28,7 +28,9 @@ class Tree:
 
     def message_of(self, row: int) -> int:
         """The message that a row is part of, or the row itself."""
-        return self.replaced.get(row, row)
+        while row in self.replaced:  # a copy of a block of a response: two steps
+            row = self.replaced[row]
+        return row
 
 
 def grow(rows: Rows, warn: Warner) -> Tree:

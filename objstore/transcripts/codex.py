@@ -46,7 +46,7 @@ def sniff(file_start: bytes, name: str) -> Certainty:
     """Certain of a session's first record or of an envelope with a payload."""
     values = [mapping(value) for value in values_in(file_start)]
     for value in values:
-        if value.get("type") in _ENVELOPES and isinstance(value.get("payload"), Mapping):
+        if string(value.get("type")) in _ENVELOPES and isinstance(value.get("payload"), Mapping):
             return Certainty.YES
         if value.get("record_type") == "state":
             return Certainty.YES
@@ -99,11 +99,13 @@ def _is_bare_header(record: Mapping[str, Json]) -> bool:
 
 def _item_of(record: Mapping[str, Json]) -> Mapping[str, Json] | None:
     """The response item that a record is or holds."""
-    if record.get("type") == "response_item":
-        return mapping(record.get("payload")) or None
-    if record.get("type") in ("message", None) and isinstance(record.get("role"), str):
-        return record
-    return record if record.get("type") in ITEM_TYPES and "payload" not in record else None
+    kind = string(record.get("type"))
+    if kind == "response_item":
+        item = mapping(record.get("payload"))
+        return item if item and isinstance(item.get("type", ""), str) else None
+    if kind == "message" or "type" not in record:
+        return record if isinstance(record.get("role"), str) else None
+    return record if kind in ITEM_TYPES and "payload" not in record else None
 
 
 @dataclass(slots=True)
@@ -159,7 +161,7 @@ class _Rollout:
             given = mapping(record.value)
             item = _item_of(given)
             if item is None or item.get("type") in _DROPPED:
-                self._tell(given)
+                self._tell(given, record.place)
                 continue
             self._feed(given, item)
             yield item, record.place
@@ -181,7 +183,7 @@ class _Rollout:
                 self._add_calls(self._answer)
             self._answer = fed
 
-    def _tell(self, record: Mapping[str, Json]) -> None:
+    def _tell(self, record: Mapping[str, Json], place: str) -> None:
         """Take up what a record that is no message says about those around it."""
         payload = mapping(record.get("payload"))
         kind = record.get("type")
@@ -197,6 +199,8 @@ class _Rollout:
             self._count(payload)
         elif payload.get("type") == "thread_name_updated":
             self.transcript.title = string(payload.get("thread_name")) or self.transcript.title
+        elif kind == "response_item" and string(payload.get("type")) not in _DROPPED:
+            self.transcript.warn("unknown-item", place, "a response item without a type")
 
     def _meet(self, meta: Mapping[str, Json]) -> None:
         if self._known_session:

@@ -4,6 +4,8 @@ outputs = read_files(claude_code, {"a.jsonl": data})     # reads, checks, and gi
 survives_damage(claude_code, {"a.jsonl": data})          # cuts and flips bits: nothing is raised
 """
 
+import copy
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +159,50 @@ def survives_damage(module, files, *, cuts=60, flips=60, seed=5):
                     (0, 34, 44, 91, 92, 93, 123, 125, 255, 10, 49)
                 )
             _check_damaged(module, {**files, name: bytes(damaged)})
+
+
+ODD = (
+    None,
+    True,
+    5,
+    -1,
+    1e300,
+    2**70,
+    "",
+    "x",
+    [],
+    {},
+    [1],
+    [[]],
+    [{}],
+    {"a": [{}]},
+    {"type": {}},
+    {"type": ["x"]},
+)
+
+
+def survives_odd_values(module, files, *, tries=150, seed=7):
+    """Put values of other types where the format has its own: what comes out conforms, and nothing is raised."""
+    chance = random.Random(seed)
+    for name, data in files.items():
+        records = [json.loads(line) for line in ([data] if name.endswith(".json") else data.splitlines()) if line]
+        for _ in range(tries):
+            damaged = copy.deepcopy(records)
+            for _ in range(chance.choice((1, 1, 2, 5))):
+                _put_odd(damaged, chance)
+            written = b"\n".join(json.dumps(record).encode() for record in damaged)
+            _check_damaged(module, {**files, name: written})
+
+
+def _put_odd(root, chance):
+    at = root
+    while True:
+        key = chance.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        if isinstance(at[key], dict | list) and at[key] and chance.random() < 0.85:
+            at = at[key]
+        else:
+            at[key] = chance.choice(ODD)
+            return
 
 
 def _check_damaged(module, files):
