@@ -113,6 +113,8 @@ def has_lone_surrogate(written: bytes | str) -> bool:
         if b"\\ud" not in written and b"\\uD" not in written:
             return False
         written = written.decode("utf-8", "replace")
+    elif "\\ud" not in written and "\\uD" not in written:  # escapes of other characters are common
+        return False
     return any(found[1] for found in _ESCAPES.finditer(written))
 
 
