@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import time
 
 
@@ -9,6 +10,11 @@ def now() -> str:
     """The time in UTC to the millisecond: `2026-01-02T03:04:05.678Z`."""
     seconds, millis = divmod(time.time_ns() // 1_000_000, 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{millis:03d}Z"
+
+
+def milliseconds(at: str) -> int:
+    """A time as `now` writes it, in milliseconds since 1970."""
+    return calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) * 1000 + int(at[20:23])
 
 
 def new_ulid() -> str:
