@@ -7,7 +7,7 @@ path of what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -99,7 +99,7 @@ def _required(value: Mapping[str, Any], key: str) -> Any:
 
 
 def _sequence(value: object, path: str) -> tuple[Any, ...]:
-    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | memoryview | Mapping):
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes | bytearray | memoryview | Mapping | Set):
         raise InvalidValue(path, f"a list is needed, not {type(value).__name__}")
     return tuple(value)
 

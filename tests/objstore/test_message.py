@@ -134,6 +134,7 @@ class TestConstructors:
         (lambda: Message("u", "text"), "parts"),
         (lambda: Message("u", {"a": 1}), "parts"),
         (lambda: Message("u", 7), "parts"),
+        (lambda: Message("u", {TextPart("a"), TextPart("b")}), "parts"),
         (lambda: Message("u", ["x"]), "parts[0]"),
         (lambda: Message("u", [TextPart("a"), {"type": "text", "text": "b"}]), "parts[1]"),
         (lambda: Message("u", [Part()]), "parts[0]"),
