@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from cli.context import find_store
 from refs.errors import DagError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 def conversations(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -22,7 +25,9 @@ def revisions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
 
 def _names(ctx: click.Context, incomplete: str, *, revisions: bool) -> list[CompletionItem]:
-    from objstore.store import Store  # noqa: PLC0415  most runs complete nothing
+    from click.shell_completion import CompletionItem  # noqa: PLC0415  most runs complete nothing
+
+    from objstore.store import Store  # noqa: PLC0415
 
     try:
         path = find_store(ctx.find_root().params.get("store"), os.environ, os.getcwd())

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cli.graph import branches_together
 from cli.times import said_at
 from refs.ids import ROOT, NodeId
 from refs.names import CONVERSATIONS, REMOTES, TAGS, RefName, conversation_ref, short_name
@@ -18,21 +17,8 @@ if TYPE_CHECKING:
     from objstore.records import Tombstone
     from objstore.store import Store
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a log is restricted to: these roles (all, if empty), said at or after, at or before."""
-
-    roles: frozenset[str]
-    since: str | None
-    until: str | None
-
-    def __call__(self, at: str | None, message: Callable[[], Message | Tombstone]) -> bool:
-        if self.since is not None and (at is None or at < self.since):
-            return False
-        if self.until is not None and (at is None or at > self.until):
-            return False
-        return not self.roles or getattr(message(), "role", None) in self.roles
+Wanted = Callable[[str | None, "Callable[[], Message | Tombstone]"], bool]
+"""Whether a log shows a message, by when it was said and what is read only if it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +28,19 @@ class Shown:
     entry: Entry
     at: str | None
     parent: NodeId
+
+
+def wanted(roles: frozenset[str], since: str | None, until: str | None) -> Wanted:
+    """Of these roles (of all, if there are none), said at `since` or after and at `until` or before."""
+
+    def is_wanted(at: str | None, message: Callable[[], Message | Tombstone]) -> bool:
+        if since is not None and (at is None or at < since):
+            return False
+        if until is not None and (at is None or at > until):
+            return False
+        return not roles or getattr(message(), "role", None) in roles
+
+    return is_wanted
 
 
 def names_by_node(store: Store, current: str) -> dict[NodeId, list[str]]:
@@ -61,13 +60,14 @@ def heads(store: Store) -> Iterator[tuple[RefName, NodeId]]:
     """All refs that stand at nodes."""
     for prefix in (CONVERSATIONS, TAGS, REMOTES):
         for ref, oid in store.refs(prefix):
-            if "/descriptions/" not in ref or prefix != REMOTES:
+            # refs/remotes/<remote>/descriptions/<name> stands at a description
+            if prefix != REMOTES or ref.split("/")[3:4] != ["descriptions"]:
                 yield ref, NodeId(oid)
 
 
-def newest_first(store: Store, starts: Iterable[NodeId], wanted: Wanted) -> Iterator[Shown]:
+def newest_first(store: Store, starts: Iterable[NodeId], is_wanted: Wanted) -> Iterator[Shown]:
     """The nodes up to `starts`, newest first, each once, read only as far as they are asked for."""
-    waiting: list[tuple[_Newer, int, NodeId, Entry, Iterator[Entry], str | None]] = []
+    waiting: list[tuple[int, int, NodeId, Entry, Iterator[Entry], str | None, str | None]] = []
     seen: set[NodeId] = set()
 
     def wait(chain: Iterator[Entry], latest: str | None) -> None:
@@ -78,30 +78,27 @@ def newest_first(store: Store, starts: Iterable[NodeId], wanted: Wanted) -> Iter
         at = said_at(store, entry.id)
         # Where clocks went back, a node counts as no newer than what follows it.
         effective = at if latest is None or (at is not None and at < latest) else latest
-        place = (_Newer(effective or ""), -store.depth(entry.id), entry.id, entry, chain, at)
-        heapq.heappush(waiting, place)
+        age = -_rank(effective or ""), -store.depth(entry.id)
+        heapq.heappush(waiting, (*age, entry.id, entry, chain, at, effective))
 
     for start in starts:
         wait(store.walk(start), None)
     while waiting:
-        newer, _, _, entry, chain, at = heapq.heappop(waiting)
-        if wanted(at, lambda entry=entry: entry.message_or_tombstone):  # type: ignore[misc]
+        _, _, _, entry, chain, at, effective = heapq.heappop(waiting)
+        if is_wanted(at, lambda entry=entry: entry.message_or_tombstone):  # type: ignore[misc]
             yield Shown(entry, at, entry.node.parent)
-        wait(chain, newer.at)
+        wait(chain, effective)
 
 
-@dataclass(frozen=True, slots=True)
-class _Newer:
-    """A time that sorts before older ones."""
-
-    at: str
-
-    def __lt__(self, other: _Newer) -> bool:
-        return self.at > other.at
+def _rank(at: str) -> int:
+    """A number that is larger for a later time: stored times are written to the millisecond."""
+    return int("".join(filter(str.isdecimal, at)) or 0)
 
 
-def in_branches(store: Store, starts: Iterable[NodeId], wanted: Wanted) -> list[Shown]:
+def in_branches(store: Store, starts: Iterable[NodeId], is_wanted: Wanted) -> list[Shown]:
     """The nodes up to `starts`, branches together, for drawing."""
+    from cli.graph import branches_together  # noqa: PLC0415  only for drawings
+
     entries: dict[NodeId, Entry] = {}
     ages: dict[NodeId, str] = {}
     for start in starts:
@@ -112,13 +109,12 @@ def in_branches(store: Store, starts: Iterable[NodeId], wanted: Wanted) -> list[
                 break
             entries[entry.id] = entry
     parents = {node: entry.node.parent for node, entry in entries.items()}
-    order = branches_together(parents, ages)
-    below: dict[NodeId, NodeId] = {ROOT: ROOT}  # for each node: itself if it is shown, else the next one that is
+    below: dict[NodeId, NodeId] = {ROOT: ROOT}  # for each node: itself if it is shown, else the next that is
     shown: list[Shown] = []
-    for node in reversed(order):
+    for node in reversed(branches_together(parents, ages)):
         entry = entries[node]
         at = said_at(store, node)
-        if wanted(at, lambda entry=entry: entry.message_or_tombstone):  # type: ignore[misc]
+        if is_wanted(at, lambda entry=entry: entry.message_or_tombstone):  # type: ignore[misc]
             shown.append(Shown(entry, at, below[parents[node]]))
             below[node] = node
         else:

@@ -7,10 +7,8 @@ of reading, or break a line of a listing.
 from __future__ import annotations
 
 import json
+import os
 import re
-import shlex
-import shutil
-import subprocess
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -24,7 +22,6 @@ SCHEMA: Final = 1
 PLAIN_WIDTH: Final = 200
 """Columns of a line where nobody says how wide the screen is."""
 
-_LESS: Final = "FRX"  # quit where one screen is enough, keep colours, don't clear: as git has it
 # C0 but tab and newline, DEL, C1, line separators, what changes the direction of reading, half characters.
 _UNSAFE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
@@ -99,7 +96,7 @@ class Screen:
         self._environ = environ
         self.is_terminal = sys.stdout.isatty()
         self.color = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self.width = shutil.get_terminal_size().columns if self.is_terminal else PLAIN_WIDTH
+        self.width = _columns_of_terminal(environ) if self.is_terminal else PLAIN_WIDTH
 
     def paint(self, text: str, color: str, **style: Any) -> str:
         """`text` in a colour, where colours are wanted."""
@@ -107,36 +104,14 @@ class Screen:
 
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines that have been made safe, through a pager on a terminal."""
-        pager = self._pager()
-        if pager is None:
-            _write(lines)
-            return
-        less = {} if "LESS" in self._environ else {"LESS": _LESS}
-        try:
-            process = subprocess.Popen(
-                pager,
-                stdin=subprocess.PIPE,
-                env={**self._environ, **less},
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-            )
-        except OSError as error:
-            raise click.ClickException(f"the pager {pager[0]!r} can't be started: {error.strerror}") from error
-        assert process.stdin is not None
-        try:
-            for line in lines:
-                process.stdin.write(f"{line}\n")
-            process.stdin.close()
-        except BrokenPipeError:
-            pass  # the reader has seen enough
-        finally:
-            while True:
-                try:
-                    process.wait()
-                    break
-                except KeyboardInterrupt:
-                    continue  # Ctrl-C belongs to the pager while it runs
+        if self.is_terminal:
+            from cli.pager import find_pager, page  # noqa: PLC0415  it costs more than what programs read
+
+            pager = find_pager(self._environ)
+            if pager is not None:
+                page(lines, pager, self._environ)
+                return
+        _write(lines)
 
     def json(self, values: Iterable[object]) -> None:
         """Print values as JSON Lines, for programs."""
@@ -147,14 +122,14 @@ class Screen:
         for line in lines:
             sys.stdout.buffer.write(f"{line}\n".encode())
 
-    def _pager(self) -> list[str] | None:
-        if not self.is_terminal:
-            return None
-        named = self._environ.get("DAG_PAGER", self._environ.get("PAGER"))
-        words = shlex.split("less" if named is None else named)
-        if not words or words == ["cat"] or (named is None and shutil.which("less") is None):
-            return None
-        return words
+
+def _columns_of_terminal(environ: Mapping[str, str]) -> int:
+    if environ.get("COLUMNS", "").isdecimal():
+        return int(environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or PLAIN_WIDTH
+    except OSError:
+        return PLAIN_WIDTH
 
 
 def _write(lines: Iterable[str]) -> None:

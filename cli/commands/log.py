@@ -9,8 +9,7 @@ import click
 
 from cli.completion import revisions
 from cli.context import App, pass_app
-from cli.graph import Row, draw
-from cli.history import Shown, Wanted, heads, in_branches, names_by_node, newest_first
+from cli.history import Shown, heads, in_branches, names_by_node, newest_first, wanted
 from cli.parts import summary
 from cli.render import SCHEMA, Screen, one_line, width_of
 from cli.times import first_moment, last_moment, shown
@@ -58,13 +57,14 @@ def command(
     starts = [node for _, node in heads(app.store)] if everything else []
     if rev is not None or not everything:
         starts.append(app.resolve(rev))
-    wanted = Wanted(frozenset(roles), since, until)
-    found = in_branches(app.store, starts, wanted) if graph else newest_first(app.store, starts, wanted)
-    some = islice(found, max_count)
+    find = in_branches if graph else newest_first
+    some = islice(find(app.store, starts, wanted(frozenset(roles), since, until)), max_count)
     names = names_by_node(app.store, app.current)
     if as_json:
         app.screen.json(_as_json(each, names.get(each.entry.id, [])) for each in some)
     elif graph:
+        from cli.graph import Row, draw  # noqa: PLC0415  only for drawings
+
         rows = (Row(each.entry.id, each.parent, _lines(each, names, app.screen, oneline)) for each in some)
         app.screen.lines(draw(rows))
     else:
