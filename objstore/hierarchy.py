@@ -46,6 +46,15 @@ class Hierarchy:
                 found.update(db.execute(f"SELECT node, by FROM called WHERE by IN ({marks})", batch).fetchall())
         return dict(sorted(found.items()))
 
+    def callers(self, rows: Iterable[int]) -> dict[int, int]:
+        """Those of `rows` that were asked for, each with the row that asked."""
+        found: dict[int, int] = {}
+        with self._index.reading() as db:
+            for marks, batch in _batches(rows):
+                statement = f"SELECT node, by FROM called WHERE node IN ({marks})"
+                found.update(db.execute(statement, batch).fetchall())
+        return found
+
     def caller(self, row: int) -> tuple[int, int] | None:
         """(the nearest row at or before `row` that was asked for, the row that asked), if there is one."""
         with self._index.reading() as db:

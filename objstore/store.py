@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from objstore import clock as clocks
+from objstore.about import read_notes, rows_about
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
 from objstore.jsonvalue import Json
@@ -16,12 +17,13 @@ from objstore.kinds import Kind
 from objstore.message import Message
 from objstore.newcall import NewCall
 from objstore.node import Node
-from objstore.records import Description, Note
+from objstore.records import Description
 from objstore.revisions import Revisions, ref_name
 from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
-from objstore.store_calls import StoreCalls, ids_of_rows, rows_about
+from objstore.store_calls import StoreCalls
+from objstore.store_views import StoreViews
 from objstore.transaction import Transaction
 from refs.errors import NoSuchRef, RefExists
 from refs.files import Files
@@ -53,7 +55,7 @@ class NoteEntry:
     members: Mapping[str, Json]
 
 
-class Store(StoreCalls):
+class Store(StoreCalls, StoreViews):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns
@@ -409,13 +411,9 @@ class Store(StoreCalls):
 
     def notes(self, node: NodeId) -> list[NoteEntry]:
         """What is known about a node, oldest first: source ids and times of an import, flags…"""
-        found = []
         rows = rows_about(self._storage, "SELECT note FROM note_node WHERE node=?", node)
-        for oid in ids_of_rows(self._storage, Kind.NOTE, rows):
-            value = decode(Kind.NOTE, self._storage.database.read(Kind.NOTE, oid)[1])
-            if isinstance(value, Note) and node in value.nodes:
-                found.append(NoteEntry(value.at, value.nodes[node]))
-        return sorted(found, key=lambda note: note.at)
+        notes = [note for _, note in read_notes(self._storage, rows)]
+        return [NoteEntry(note.at, note.nodes[node]) for note in notes if node in note.nodes]
 
     def first_stored(self, node: NodeId) -> str | None:
         """When a node was first stored here (UTC), or None if no note tells."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from objstore.about import read_calls, rows_about
 from objstore.chain import Chains, node_ids
-from objstore.codec import decode
 from objstore.hierarchy import Hierarchy
-from objstore.index import ROOT_ROW
-from objstore.kinds import Kind
 from objstore.message import Message
 from objstore.newcall import NewCall
 from objstore.records import Call
 from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.storage import Storage
-from objstore.usage import By, Prices, Report, usage
-from objstore.views.history import Spawn
 from refs.errors import InvalidValue
-from refs.ids import ROOT, CallId, NodeId, Oid
+from refs.ids import ROOT, CallId, NodeId
 from refs.names import conversation_ref
+
+if TYPE_CHECKING:
+    from objstore.usage import By, Prices, Report
+    from objstore.views import Spawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class StoreCalls:
         else:
             query = "SELECT call FROM call_edge WHERE (asked=?1 OR answered=?1) AND at >= ?2"
             rows = rows_about(self._storage, query, node, since or "")
-        return self._read_calls(rows)
+        return read_calls(self._storage, rows)
 
     def calls_along(self, head: NodeId) -> list[Call]:
         """The calls asked on the chain of a node or in what that chain asked for, oldest first."""
@@ -119,19 +120,13 @@ class StoreCalls:
             rows = graph.below(graph.called(rows)).keys() - seen
             seen |= rows
             found.update(graph.calls(rows))
-        return self._read_calls(found)
+        return read_calls(self._storage, found)
 
-    def usage(self, by: By = By.MODEL, prices: Prices | None = None) -> Report:
-        """What all calls used, each counted once however many conversations share it."""
-        return usage(self.calls(), by, prices)
+    def usage(self, by: By | None = None, prices: Prices | None = None) -> Report:
+        """What all calls used, each counted once however many conversations share it. By model if not told."""
+        from objstore.usage import By, usage  # noqa: PLC0415  most uses of a store need no bill
 
-    def _read_calls(self, rows: Iterable[int]) -> list[Call]:
-        calls = []
-        for oid in ids_of_rows(self._storage, Kind.CALL, rows):
-            value = decode(Kind.CALL, self._storage.database.read(Kind.CALL, oid)[1])
-            assert isinstance(value, Call)
-            calls.append(value)
-        return sorted(calls, key=lambda call: (call.started_at, call.call))
+        return usage(self.calls(), by or By.MODEL, prices)
 
     # -- the hierarchy ----------------------------------------------------------------------------
 
@@ -148,6 +143,8 @@ class StoreCalls:
         return None if found is None else self._spawn(found[0], self._chains.id_of(found[1]))
 
     def _spawn(self, first: int, called_by: NodeId) -> Spawn:
+        from objstore.views import Spawn  # noqa: PLC0415  most uses of a store need no view
+
         oid = self._chains.id_of(first)
         return Spawn(oid, called_by, self._storage.database.node(oid).tool_call_id)
 
@@ -161,20 +158,3 @@ class StoreCalls:
             raise InvalidValue("covers", "a summary covers at least one node")
         note = {"covers": list(covers)}
         return self._saver.save([message], called_by=covers[-1], note=note).head
-
-
-def rows_about(storage: Storage, query: str, node: NodeId, *more: str) -> list[int]:
-    """Rows of the records that a query on a part of the index connects with a node."""
-    index = storage.index
-    row = ROOT_ROW if node == ROOT else index.row(Kind.NODE, node)
-    if row is None:
-        storage.database.locate(Kind.NODE, node)
-        row = index.row(Kind.NODE, node)
-    with index.reading() as db:
-        return [found[0] for found in db.execute(query, (row, *more))]
-
-
-def ids_of_rows(storage: Storage, kind: Kind, rows: Iterable[int]) -> list[Oid]:
-    """The ids of the records in some rows; one that a gc took meanwhile is passed over."""
-    located = [(row, storage.index.loc_of_row(kind, row)) for row in rows]
-    return [storage.database.oid_of(kind, row, loc) for row, loc in located if loc is not None]

@@ -1,0 +1,43 @@
+"""Calls and notes by what they are about: the index knows which record speaks of which node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from objstore.codec import decode
+from objstore.index import ROOT_ROW
+from objstore.kinds import Kind
+from objstore.records import Call, Note
+from objstore.storage import Storage
+from refs.ids import ROOT, NodeId
+
+
+def rows_about(storage: Storage, query: str, node: NodeId, *more: str) -> list[int]:
+    """The rows of the records that a query connects with a node (`?1`) or `ROOT`. Raises `ObjectMissing`."""
+    index = storage.index
+    row = ROOT_ROW if node == ROOT else index.row(Kind.NODE, node)
+    if row is None:
+        storage.database.locate(Kind.NODE, node)
+        row = index.row(Kind.NODE, node)
+    with index.reading() as db:
+        return [found[0] for found in db.execute(query, (row, *more))]
+
+
+def read_calls(storage: Storage, rows: Iterable[int]) -> list[Call]:
+    """The calls in rows of the index, oldest first."""
+    calls = [value for _, value in _read(storage, Kind.CALL, rows) if isinstance(value, Call)]
+    return sorted(calls, key=lambda call: (call.started_at, call.call))
+
+
+def read_notes(storage: Storage, rows: Iterable[int]) -> list[tuple[int, Note]]:
+    """The notes in rows of the index, oldest first, each with its row."""
+    notes = [(row, value) for row, value in _read(storage, Kind.NOTE, rows) if isinstance(value, Note)]
+    return sorted(notes, key=lambda found: (found[1].at, found[1].note))
+
+
+def _read(storage: Storage, kind: Kind, rows: Iterable[int]) -> Iterator[tuple[int, object]]:
+    for row in rows:
+        loc = storage.index.loc_of_row(kind, row)
+        if loc is not None:  # else a gc took it since the index was asked
+            oid = storage.database.oid_of(kind, row, loc)
+            yield row, decode(kind, storage.database.read(kind, oid)[1])
