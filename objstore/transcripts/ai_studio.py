@@ -28,6 +28,7 @@ from objstore.transcripts.jsonfile import read_json
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import bounded
+from refs.errors import DagError
 
 FORMAT: Final = "ai-studio"
 
@@ -113,7 +114,10 @@ def _entries(document: Mapping[str, Json], prompt: Mapping[str, Json], made: Tra
         if ended or turns[-1][0].role != role:
             turns.append((Draft(role, string(chunk.get("id")) or f"chunk-{i}", warn), _time(chunk)))
         draft = turns[-1][0]
-        _fill(draft, chunk)
+        try:
+            _fill(draft, chunk)
+        except DagError as error:
+            warn("invalid-message", draft.place, str(error))
         about = kept_fields(chunk, _SAID)
         if about:
             draft.note.setdefault("chunks", []).append(about)

@@ -18,7 +18,7 @@ from objstore.transcripts.model import Entry, Skipped, Warn
 from objstore.transcripts.source import Source, SourceFile
 
 _TITLE_CHARS: Final = 80
-_UNREADABLE: Final = frozenset({"torn-document", "unreadable-file"})
+_UNREADABLE: Final = frozenset({"record-too-deep", "record-too-long", "torn-document", "unreadable-file"})
 
 IdOf = Callable[[Json], str | None]
 
@@ -67,11 +67,19 @@ def _elements(file: SourceFile, names: Collection[str]) -> Iterator[Found | Skip
     told: list[Warn] = []
     reader = ArrayReader(file, lambda kind, place, text: told.append(Warn(kind, place, text)), names)
     for element in reader:
-        yield Found(element.value, f"{file.name}#{element.index}", told.copy())
+        place = f"{file.name}#{element.index}"
+        unread = [each for each in told if each.kind in _UNREADABLE]
+        yield (
+            Skipped(unread[0].kind, place, unread[0].text) if unread else Found(element.value, place, told.copy())
+        )
         told.clear()
     if reader.is_object and not reader.found:
-        torn = [Skipped(each.kind, each.place, each.text) for each in told if each.kind in _UNREADABLE]
-        yield torn[0] if torn else Found(reader.members, file.name, told)
+        unread = [each for each in told if each.kind in _UNREADABLE]
+        yield (
+            Skipped(unread[0].kind, file.name, unread[0].text)
+            if unread
+            else Found(reader.members, file.name, told)
+        )
     else:
         yield from (Skipped(each.kind, f"{file.name}: {each.place}", each.text) for each in told)
 

@@ -51,7 +51,8 @@ def _transcript(file: SourceFile) -> ReaderOutput:
     made = Transcript(FORMAT, name, (), warnings=told, place=file.name)
     conversation = Conversation(bounded(made.warn))
     for element in ArrayReader(file, made.warn, _NAMES):
-        conversation.add(element.value, element.place)
+        if element.value is not None:  # what can't be held has been told
+            conversation.add(element.value, element.place)
     conversation.finish(made)
     if not made.entries:
         first = told[0] if told else Warn("empty-conversation", file.name)

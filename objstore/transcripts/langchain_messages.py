@@ -22,6 +22,7 @@ from objstore.transcripts.exports import kept_fields
 from objstore.transcripts.graph import heads_of
 from objstore.transcripts.model import Entry, SourceCall, Transcript
 from objstore.transcripts.warnings import Warner
+from refs.errors import DagError
 
 _REMOVE_ALL: Final = "__remove_all__"
 _ROLES: Final = {
@@ -149,21 +150,14 @@ def read_message(
     fields: Mapping[str, Json], place: str, warn: Warner, names: dict[str, str]
 ) -> tuple[Message, dict[str, Json]] | None:
     """A message and its note, or None with a warning. `names` maps call ids to tools; its calls go in."""
-    kind = fields["type"]
-    role = string(fields.get("role")) if kind == "chat" else None
-    role = role or _ROLES.get(kind, "user")
+    role = (string(fields.get("role")) if fields["type"] == "chat" else None) or _ROLES.get(fields["type"], "user")
     draft = Draft(role, place, warn)
     extra = mapping(fields.get("additional_kwargs"))
-    if role == "tool":
-        _tool_result(draft, fields, names)
-    else:
-        thought = string(extra.get("reasoning_content"))
-        if thought:
-            draft.reasoning(thought)
-        _content(draft, fields.get("content"))
-        _calls(draft, fields, extra, names)
-        if not draft.parts:
-            draft.text("")
+    try:
+        _fill(draft, fields, extra, names)
+    except DagError as error:
+        warn("invalid-message", place, str(error))
+        return None
     message = message_or_none(draft.role, draft.parts, warn, place)
     if message is None:
         return None
@@ -177,6 +171,18 @@ def read_message(
         "model": _model(fields),
     }
     return message, draft.note
+
+
+def _fill(draft: Draft, fields: Mapping[str, Json], extra: Mapping[str, Json], names: dict[str, str]) -> None:
+    if draft.role == "tool":
+        _tool_result(draft, fields, names)
+        return
+    if thought := string(extra.get("reasoning_content")):
+        draft.reasoning(thought)
+    _content(draft, fields.get("content"))
+    _calls(draft, fields, extra, names)
+    if not draft.parts:
+        draft.text("")
 
 
 def time_in(fields: Mapping[str, Json]) -> str | None:
