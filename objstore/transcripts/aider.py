@@ -58,7 +58,7 @@ def read(source: Source) -> Iterator[ReaderOutput]:
 
 @dataclass(slots=True)
 class _Block:
-    """Lines of one speaker. `output` is what aider printed after them (before them, for the first)."""
+    """Lines of one speaker. `output` is what aider printed after them."""
 
     role: str
     line: int
@@ -98,7 +98,7 @@ class _Session:
         if last is not None and last.role == role and not (role == "user" and last.output):
             last.lines.append(line)
         else:
-            self.blocks.append(_Block(role, number, [line], self.greeting if last is None else []))
+            self.blocks.append(_Block(role, number, [line]))
 
     def _print(self, line: str) -> None:
         found = _MODEL.match(line)
@@ -140,10 +140,17 @@ def _transcript(session: _Session, file: SourceFile, warnings: list[Warn], ids: 
         draft.text("\n".join(block.lines).strip("\n"))
         message = message_or_none(block.role, draft.parts, made.warn, draft.place)
         if message is not None:
-            output = "\n".join(block.output).strip()[:_MAX_OUTPUT_CHARS]
             parent = entries[-1].key if entries else None
-            entries.append(Entry(f"m{len(entries) + 1}", parent, message, note=note_of(output=output)))
+            note = note_of(
+                greeting=None if entries else _printed(session.greeting),
+                output=_printed(block.output),
+            )
+            entries.append(Entry(f"m{len(entries) + 1}", parent, message, note=note))
     made.entries = entries
     made.heads.append(Head(entries[-1].key, name, True))
     made.warn("lossy-format", made.place, "roles are told by Markdown marks; what was sent is not in it")
     return made
+
+
+def _printed(lines: list[str]) -> str:
+    return "\n".join(lines).strip()[:_MAX_OUTPUT_CHARS]

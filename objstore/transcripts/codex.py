@@ -119,6 +119,7 @@ class _Fed:
     key: str | None = None
     parent: str | None = None
     usages: list[tuple[str, Mapping[str, Json]]] = field(default_factory=list)  # (model, tokens)
+    told: int = 0  # how many calls of it are in the transcript
 
 
 class _Rollout:
@@ -234,7 +235,7 @@ class _Rollout:
         """Calls of an answer, once it has its key and whenever more of its tokens are told."""
         if fed.key is None:
             return
-        for i, (model, usage) in enumerate(fed.usages):
+        for i, (model, usage) in enumerate(fed.usages, fed.told):
             details = {key: usage[key] for key in _DETAILS if _tokens(usage.get(key)) is not None}
             self.transcript.calls.append(
                 SourceCall(
@@ -248,6 +249,7 @@ class _Rollout:
                     token_details=note_of(**details) or None,
                 )
             )
+        fed.told += len(fed.usages)
         fed.usages.clear()
 
 

@@ -95,6 +95,7 @@ def detect(source: Source, *, nested: bool = False) -> Detection:
         elif not nested and looks_like_zip(file):
             inside = detect(ZipSource(file, f"{source.label}/{file.name}"), nested=True)
             made.found += inside.found
+            made.unknown += inside.unknown
             made.skipped += inside.skipped
         else:
             made.unknown.append(file)

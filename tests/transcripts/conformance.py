@@ -201,7 +201,7 @@ def _put_odd(root, chance):
         if isinstance(at[key], dict | list) and at[key] and chance.random() < 0.85:
             at = at[key]
         else:
-            at[key] = chance.choice(ODD)
+            at[key] = copy.deepcopy(chance.choice(ODD))
             return
 
 
