@@ -7,28 +7,33 @@ younger than the grace period stays, together with all that it needs.
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 from objstore.frames import SMALL_LEVEL
-from objstore.index import place_packed
+from objstore.index import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.loose import loose_name
 from objstore.mark import Graph, Live
-from objstore.pack import PACK_FOLDER, Written, list_packs, pack_name
-from objstore.repack import Packer, Picker, verify
+from objstore.pack import list_packs, pack_name
+from objstore.repack import NewPack, Packer, Picker
 from objstore.storage import Storage
-from refs.files import TEMP_PREFIX, Files
+from objstore.sweep import PACKED_WELL, loose_files, remove_leftovers, sweep
+from refs.errors import CorruptFile, DamagedStore, StorageFailure
+from refs.files import Files
 
-STRAY_SECONDS: Final = 3600
-"""Younger files that nothing names may belong to a transaction under way."""
 SMALL_PACK_BYTES: Final = 16 << 20
 """Packs up to this size are put together by a quick run."""
+_DAY: Final = 86_400
+_YOUNG_DAYS: Final = 64
+_RUN: Final = "gc_run"
 
 Progress = Callable[[str, int, int], None]
-_GC_PACKS: Final = "gc_packs"
+"""(what, done, in all)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +56,14 @@ class GcOptions:
 
 @dataclass(slots=True)
 class GcReport:
-    """Counts by kind; bytes of objects as stored (compressed) and of disk (allocated blocks)."""
+    """Counts by kind; `stored` in bytes of the files of objects, `disk` in bytes of the blocks they take.
+
+    `kept` is reachable, `young` isn't but is within the grace period, `pruned` went.
+    """
 
     kept: dict[Kind, int] = field(default_factory=dict)
-    pruned: dict[Kind, int] = field(default_factory=dict)
     young: dict[Kind, int] = field(default_factory=dict)
+    pruned: dict[Kind, int] = field(default_factory=dict)
     stored_before: int = 0
     stored_after: int = 0
     disk_before: int = 0
@@ -66,318 +74,276 @@ class GcReport:
     strays: int = 0
     reflog_expired: int = 0
 
-    @property
-    def pruned_objects(self) -> int:
-        return sum(self.pruned.values())
-
 
 def collect(storage: Storage, options: GcOptions, progress: Progress | None = None) -> GcReport:
     """Run gc. Raises `CorruptFile` or `CorruptObject` where something can't be read; then nothing is deleted."""
-    return _Run(storage, options, progress or _silent).run()
+    run = _Run(storage, options, progress or _silent)
+    try:
+        return run.run()
+    except (_Overtaken, DamagedStore):
+        if not run.overtaken():
+            raise
+        with storage.lock():  # now nobody can
+            return _Run(storage, options, progress or _silent).run()
+
+
+class _Overtaken(Exception):
+    """Another gc or a rebuild of the index has given rows to other objects since they were marked."""
 
 
 class _Run:
     def __init__(self, storage: Storage, options: GcOptions, progress: Progress) -> None:
         self.storage, self.options, self.progress = storage, options, progress
         self.report = GcReport()
-        self.ages: dict[str, float] = {}
-        self.youngest = 0.0
+        self.token = secrets.token_hex(16)
+        self.ages: dict[int, float] = {}
 
     def run(self) -> GcReport:
         storage, options, report = self.storage, self.options, self.report
         with storage.lock():
-            storage.checkpoint()
-            storage.adopt_loose()
-            if not options.dry_run and options.reflog_before is not None:
-                before = _iso(options.reflog_before)
-                report.reflog_expired = storage.refs.reflog.expire(before, keep_last=True)
-            report.stored_before, report.disk_before = usage(storage.files)
+            self._begin()
+            graph, seen = Graph(storage.index), self._index_state()
             packs = list_packs(storage.files)
-            graph = Graph(storage.index)
-        report.packs_before, report.loose_before = len(packs), storage.index.loose_count()
         self.progress("mark", 0, 1)
-        live = self._mark(graph)
-        young = self._mark_young(graph, live, packs)
-        self.progress("mark", 1, 1)
-        sources = self._sources(graph, live, young, packs)
+        self._look_at_ages()
+        sources = self._candidates(packs)
         picker = Picker(graph, self._frames_of(sources))
-        written = self._write(graph, picker, live, None, "pack")
-        kept_young = self._write(graph, picker, young, live, "pack what is young")
-        if options.dry_run:
-            self._expect(graph, live, young, picker, sources, [*written, *kept_young])
-            return report
-        for each in (*written, *kept_young):
-            verify(storage.files, each)
-        self.progress("sweep", 0, 1)
-        with storage.lock():
-            self._sweep(graph, live, young, picker, sources, written, kept_young)
+        live = graph.mark(self._roots(graph))
+        keep = Live(graph)
+        keep.add(live)
+        graph.mark(self._too_young(graph, picker, live), keep)
+        if not self._worth_it(graph, packs, keep):
+            sources, picker = set(), Picker(graph, set())
+        self.progress("mark", 1, 1)
+        with Packer(storage, options.level) as packer:
+            if sources or storage.index.loose_count():
+                self._write(graph, picker, live, keep, packer)
+            if options.dry_run:
+                self._count(graph, live, keep)
+                self._expect(graph, keep, sources, packer.packs)
+                return report
+            self.progress("sweep", 0, 1)
+            with storage.lock():
+                same = seen == self._index_state()
+                storage.checkpoint()
+                if self.overtaken():
+                    raise _Overtaken
+                late, live, keep = self._look_again(graph, picker, live, keep, same)
+                sweep(storage, late, keep, picker, sources, packer, full=not options.quick)
+                self._finish()
+                self._count(late, live, keep)
         self.progress("sweep", 1, 1)
         report.stored_after, report.disk_after = usage(storage.files)
         report.packs_after = len(list_packs(storage.files))
         return report
 
+    def overtaken(self) -> bool:
+        return not self.options.dry_run and self.storage.index.meta(_RUN) != self.token
+
+    def _begin(self) -> None:
+        """The lock is held: bring everything to where it can be counted."""
+        storage, report, before = self.storage, self.report, self.options.reflog_before
+        report.stored_before, report.disk_before = usage(storage.files)
+        report.packs_before, report.loose_before = len(list_packs(storage.files)), storage.index.loose_count()
+        if not self.options.dry_run:
+            storage.checkpoint()
+        storage.adopt_loose()
+        if before is not None and self.options.dry_run:
+            report.reflog_expired = self._would_expire(_iso(before))
+        elif before is not None:
+            report.reflog_expired = storage.refs.reflog.expire(_iso(before), keep_last=True)
+        if not self.options.dry_run:
+            with storage.index.changing() as db:
+                storage.index.set_meta(db, _RUN, self.token)
+
+    def _would_expire(self, before: str) -> int:
+        expired, seen = 0, set()
+        for entry in self.storage.refs.reflog.entries():
+            if entry.time < before and entry.ref in seen:
+                expired += 1
+            seen.add(entry.ref)
+        return expired + self.storage.refs.reflog.damaged
+
+    def _index_state(self) -> tuple[int, int, int]:
+        """Changes whenever anybody changes the index, and so with every commit."""
+        with self.storage.index.reading() as db:
+            return self.storage.index.inode, db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
+
     # -- marking ----------------------------------------------------------------------------------
 
-    def _mark(self, graph: Graph, also: Iterable[int] = ()) -> Live:
-        """What refs, young reflog entries, calls without a conversation, and the rows `also` keep."""
-        index = self.storage.index
-        nodes, descriptions = set(also), set()
+    def _roots(self, graph: Graph) -> Iterator[tuple[Kind, int]]:
+        """What refs, young reflog entries and calls without a conversation keep. What is new isn't in `graph`."""
+        index, refs = self.storage.index, self.storage.refs
+        for ref, oid in refs.list():
+            if (
+                not any(index.row(kind, oid) for kind in (Kind.NODE, Kind.DESCRIPTION))
+                and refs.resolve(ref) == oid
+            ):
+                raise CorruptFile(self.storage.files.path(ref), f"it names {oid}, which isn't stored")
         since = "" if self.options.reflog_before is None else _iso(self.options.reflog_before)
-        for oid in self.storage.refs.roots(since):
-            row = index.row(Kind.NODE, oid)
-            if row is not None and row < len(graph.parent):
-                nodes.add(row)
-            row = index.row(Kind.DESCRIPTION, oid)
-            if row is not None:
-                descriptions.add(row)
+        for oid in refs.roots(since):
+            for kind in (Kind.NODE, Kind.DESCRIPTION):
+                row = index.row(kind, oid)
+                if row is not None and row < len(graph.locs[kind]):
+                    yield kind, row
         cut = "" if self.options.calls_before is None else _iso(self.options.calls_before)
-        live = graph.mark(nodes, calls=[call for call in graph.calls if not call.named and call.at >= cut])
-        live.descriptions |= descriptions
-        return live
+        with index.reading() as db:
+            calls = db.execute(
+                "SELECT call FROM call_edge"
+                " WHERE at >= ? AND (NOT named OR ifnull(asked, 0) = 0 AND answered IS NULL)",
+                (cut,),
+            ).fetchall()
+        yield from ((Kind.CALL, row) for (row,) in calls if row < len(graph.locs[Kind.CALL]))
 
-    def _mark_young(self, graph: Graph, live: Live, packs: list[str]) -> Live:
-        """What is unreachable but too young to go, and all that it needs."""
-        for pack in packs:
-            found = self.storage.files.stat(pack_name(pack))
-            if found is not None:
-                self.ages[pack] = found.st_mtime
+    def _too_young(self, graph: Graph, picker: Picker, live: Live) -> list[tuple[Kind, int]]:
+        """What is unreachable and stays all the same: young, or in a pack that isn't written anew."""
         cut = self.options.prune_before
-        rows: dict[Kind, set[int]] = {kind: set() for kind in Kind}
-        for kind, row, loc in graph.rows():
-            if not live.holds(kind, row):
-                age = self._age(kind, row, loc)
-                if cut is None or age >= cut:
-                    rows[kind].add(row)
-                    self.youngest = max(self.youngest, min(age, self.options.now))
-        young = graph.mark(rows[Kind.NODE], calls=[call for call in graph.calls if call.row in rows[Kind.CALL]])
-        for row in rows[Kind.MESSAGE]:
-            young.messages[row] = 1
-            young.payloads.update(graph.payloads.get(row, ()))
-        young.notes |= rows[Kind.NOTE]
-        young.payloads |= rows[Kind.PAYLOAD]
-        young.descriptions |= rows[Kind.DESCRIPTION]
-        return young
+        found = []
+        for kind in Kind:
+            locs = graph.locs[kind]
+            for row in graph.outside(kind, live):
+                loc = locs[row]
+                swept = loc < 0 or picker.in_source(loc)
+                if not swept or cut is None or self._age(kind, row, loc) >= cut:
+                    found.append((kind, row))
+        return found
+
+    def _look_at_ages(self) -> None:
+        """When the packs were last written, by their frames."""
+        index, files = self.storage.index, self.storage.files
+        ages = {}
+        for pack, row in index.packs().items():
+            found = files.stat(pack_name(pack))
+            ages[row] = self.options.now if found is None else found.st_mtime
+        with index.reading() as db:
+            self.ages = {
+                frame: ages.get(pack, self.options.now)
+                for frame, pack in db.execute("SELECT row, pack FROM frame")
+            }
 
     def _age(self, kind: Kind, row: int, loc: int) -> float:
-        """When the file that holds an object was last written (seconds since 1970)."""
-        place = self.storage.index.location(loc)
-        if place.pack is not None:
-            return self.ages.get(place.pack, float("inf"))
+        """When the file that holds an object was last written (seconds since 1970); now if that isn't clear."""
+        if loc >= 0:
+            return self.ages.get(loc // LINES_PER_FRAME, self.options.now)
         oid = self.storage.index.loose_oid(kind, row)
-        found = self.storage.files.stat(loose_name(kind, oid, place.form)) if oid else None
-        return found.st_mtime if found is not None else float("inf")
+        form = self.storage.index.location(loc).form
+        found = self.storage.files.stat(loose_name(kind, oid, form)) if oid else None
+        return self.options.now if found is None else found.st_mtime
+
+    def _look_again(
+        self, graph: Graph, picker: Picker, live: Live, keep: Live, same: bool
+    ) -> tuple[Graph, Live, Live]:
+        """The lock is held: what there is now, what of it is reachable, and what must stay."""
+        self._look_at_ages()
+        late = graph if same else Graph(self.storage.index)
+        if not same:
+            live, before = late.mark(self._roots(late)), keep
+            new = ((kind, row) for kind in Kind for row, _ in late.rows(kind) if row >= len(graph.locs[kind]))
+            keep = Live(late)
+            keep.add(live)
+            late.mark(new, keep)
+            keep.add(before)
+        # Somebody may have found an object stored, and touched its file to keep it.
+        late.mark(self._too_young(late, picker, keep), keep)
+        return late, live, keep
 
     # -- packing ----------------------------------------------------------------------------------
 
-    def _sources(self, graph: Graph, live: Live, young: Live, packs: list[str]) -> set[str]:
-        """The packs that are written anew: none if all is packed well already and nothing in them is to go."""
-        if self.options.quick:
-            sizes = {pack: self.storage.files.stat(pack_name(pack)) for pack in packs}
-            small = {pack for pack, found in sizes.items() if found and found.st_size <= SMALL_PACK_BYTES}
-            return small if len(small) > 1 else set()
-        done = set((self.storage.index.meta(_GC_PACKS) or "").split())
-        if set(packs) <= done and not any(
-            (loc < 0 and kind is not Kind.PAYLOAD) or not (live.holds(kind, row) or young.holds(kind, row))
-            for kind, row, loc in graph.rows()
-        ):
-            return set()
-        return set(packs)
+    def _candidates(self, packs: list[str]) -> set[str]:
+        """The packs that may be written anew: a quick run joins small ones with what is loose."""
+        if not self.options.quick:
+            return set(packs)
+        sizes = {pack: self.storage.files.stat(pack_name(pack)) for pack in packs}
+        small = {pack for pack, found in sizes.items() if found and found.st_size <= SMALL_PACK_BYTES}
+        return small if len(small) + bool(self.storage.index.loose_count()) > 1 else set()
+
+    def _worth_it(self, graph: Graph, packs: list[str], keep: Live) -> bool:
+        """Whether packs need to be written anew: not if all is packed well and nothing in them is to go."""
+        if self.options.quick or not set(packs) <= set((self.storage.index.meta(PACKED_WELL) or "").split()):
+            return True
+        return any(
+            (loc > 0) != keep.holds(kind, row)
+            for kind in Kind
+            if kind is not Kind.PAYLOAD
+            for row, loc in graph.rows(kind)
+        )
 
     def _frames_of(self, packs: set[str]) -> set[int]:
         rows = {row for pack, row in self.storage.index.packs().items() if pack in packs}
         with self.storage.index.reading() as db:
             return {frame for frame, pack in db.execute("SELECT row, pack FROM frame") if pack in rows}
 
-    def _write(self, graph: Graph, picker: Picker, live: Live, without: Live | None, what: str) -> list[Written]:
-        """New packs with what `picker` picks of `live`, in chain order."""
-        packer = Packer(self.storage, self.options.level, publish=not self.options.dry_run)
-        total = sum(live.nodes) - (sum(without.nodes) if without else 0)
-        try:
-            for done, (kind, row, loc) in enumerate(picker.in_order(live, without)):
-                packer.add(kind, row, loc, starts=kind is Kind.NODE and graph.parent[row] == 0)
-                if done % 2000 == 0:
-                    self.progress(what, min(done // 2, total), max(total, 1))
-            packer.finish()
-        finally:
-            packer.close()
-        return packer.written
+    def _write(self, graph: Graph, picker: Picker, live: Live, keep: Live, packer: Packer) -> None:
+        """New packs: what is reachable, then what is young, by days, so that packing doesn't renew its time."""
+        self._write_one(graph, picker, live, packer, "pack")
+        for wanted, age in self._by_days(graph, picker, live, keep):
+            packer.age = age
+            self._write_one(graph, picker, wanted, packer, "pack what is young")
+        packer.age = None
 
-    # -- sweeping: the lock is held ---------------------------------------------------------------
+    def _write_one(self, graph: Graph, picker: Picker, wanted: Live, packer: Packer, what: str) -> None:
+        total = sum(wanted.count(kind) for kind in Kind)
+        for done, (kind, row, loc) in enumerate(picker.in_order(wanted)):
+            packer.add(kind, row, loc, starts=kind is Kind.NODE and graph.parent[row] == 0)
+            if done % 1000 == 0:
+                self.progress(what, min(done, total), total)
+        packer.seal()
 
-    def _sweep(
-        self,
-        graph: Graph,
-        live: Live,
-        young: Live,
-        picker: Picker,
-        sources: set[str],
-        written: list[Written],
-        young_packs: list[Written],
-    ) -> None:
-        """Make the new packs known, forget what nothing needs, then delete the files that held it."""
+    def _by_days(self, graph: Graph, picker: Picker, live: Live, keep: Live) -> list[tuple[Live, float]]:
+        """Sets of young objects, and the time of the youngest of each."""
+        days: dict[int, tuple[Live, float]] = {}
+        oldest = int(self.options.now // _DAY) - _YOUNG_DAYS
+        for kind in Kind:
+            for row in keep.of(kind):
+                loc = graph.locs[kind][row]
+                if picker.picks(kind, loc) and not live.holds(kind, row):
+                    age = min(self._age(kind, row, loc), self.options.now)
+                    day = max(int(age // _DAY), oldest)
+                    wanted, youngest = days.get(day) or (Live(graph), 0.0)
+                    wanted.rows[kind][row] = 1
+                    days[day] = wanted, max(age, youngest)
+        return [days[day] for day in sorted(days)]
+
+    # -- the end, and the report ------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        """What can be done once the objects are where they belong; the lock is held."""
         storage = self.storage
-        storage.checkpoint()
-        late = Graph(storage.index)
-        again = self._mark(late, range(len(graph.parent), len(late.parent)))
-        doomed: list[tuple[Kind, int, int]] = []
-        rescued: list[tuple[Kind, int, int]] = []
-        for kind, row, loc in graph.rows():
-            if not picker.picks(loc) or live.holds(kind, row) or young.holds(kind, row):
-                continue
-            now = late.loc_of(kind, row)
-            if now is None:
-                continue
-            if not again.holds(kind, row):
-                doomed.append((kind, row, now))
-            elif picker.in_source(now):
-                rescued.append((kind, row, now))
-        extra = self._rescue(rescued)
-        packs = [*written, *young_packs, *extra]
-        gone = self._doomed_files(doomed)
-        gone += self._move(packs, doomed, sources)
-        # From here on a crash leaves files that nothing needs, and the next opening or gc finds them.
-        storage.index.checkpoint()
-        storage.empty_journal()
-        for name in gone:
-            storage.files.remove(name)
-        for pack in sources - {each.pack for each in packs}:
-            storage.files.remove(pack_name(pack))
-        self._age_young(young_packs)
-        storage.files.sync_dir(PACK_FOLDER)
         storage.refs.pack()
-        self._remove_strays()
-        if not self.options.quick:
+        self.report.strays = remove_leftovers(storage, self.options.now)
+        with suppress(StorageFailure):  # no room to give back room: another time
             storage.index.compact()
         storage.database.forget_packs()
-        self._count(late, again, live, young, doomed)
 
-    def _rescue(self, rescued: list[tuple[Kind, int, int]]) -> list[Written]:
-        """Pack what somebody came to need while the rest was packed."""
-        packer = Packer(self.storage, self.options.level, publish=True)
-        order = {Kind.MESSAGE: 0, Kind.NODE: 1}
-        try:
-            for kind, row, loc in sorted(rescued, key=lambda each: (order.get(each[0], 2), each[1])):
-                packer.add(kind, row, loc, starts=False)
-            packer.finish()
-        finally:
-            packer.close()
-        return packer.written
+    def _count(self, graph: Graph, live: Live, keep: Live) -> None:
+        for kind in Kind:
+            kept = live.count(kind)
+            self.report.kept[kind] = kept
+            self.report.young[kind] = keep.count(kind) - kept
+            self.report.pruned[kind] = len(graph.outside(kind, keep))
 
-    def _doomed_files(self, doomed: list[tuple[Kind, int, int]]) -> list[str]:
-        names = []
-        for kind, row, loc in doomed:
-            place = self.storage.index.location(loc)
-            oid = self.storage.index.loose_oid(kind, row) if place.pack is None else None
-            if oid is not None:
-                names.append(loose_name(kind, oid, place.form))
-        return names
-
-    def _move(self, packs: list[Written], doomed: list[tuple[Kind, int, int]], sources: set[str]) -> list[str]:
-        """One transaction of the index; the loose files that are not needed any more."""
-        index = self.storage.index
-        names: list[str] = []
-        forgotten: dict[Kind, list[tuple[int, str]]] = {}
-        for kind, row, loc in doomed:
-            oid = self.storage.database.oid_of(kind, row, loc)
-            forgotten.setdefault(kind, []).append((row, oid))
-        with index.changing() as db:
-            for written in packs:
-                if written.pack in index.packs():
-                    continue
-                first = index.add_pack(db, written.pack, written.frames)
-                for kind in Kind:
-                    places = {
-                        p.oid: place_packed(first + p.frame, p.line)
-                        for p in reversed(written.placed)
-                        if p.kind is kind
-                    }
-                    names += [
-                        loose_name(kind, oid, place.form)
-                        for oid in places
-                        if (place := index.locate(kind, oid)) is not None and place.pack is None
-                    ]
-                    index.move(db, kind, places.items())
-            for kind, objects in forgotten.items():
-                index.forget(db, kind, objects)
-            for pack in sources - {each.pack for each in packs}:
-                index.forget_pack(db, pack)
-            known = {pack for pack in (index.meta(_GC_PACKS) or "").split() if pack not in sources}
-            if not self.options.quick:
-                known |= {each.pack for each in packs}
-            index.set_meta(db, _GC_PACKS, " ".join(sorted(known)))
-        return names
-
-    def _age_young(self, packs: list[Written]) -> None:
-        """A pack of young garbage is as old as the youngest in it: being packed doesn't renew its time."""
-        for written in packs:
-            self.storage.files.touch(pack_name(written.pack), self.youngest)
-
-    def _remove_strays(self) -> None:
-        """Temporary files that no running transaction can still mean to rename."""
-        files = self.storage.files
-        for folder in ("", "objects"):
-            names = files.walk(folder) if folder else [name for name, is_dir in files.entries("") if not is_dir]
-            for name in names:
-                found = files.stat(name)
-                if (
-                    name.rpartition("/")[2].startswith(TEMP_PREFIX)
-                    and found
-                    and found.st_mtime < self.options.now - STRAY_SECONDS
-                ):
-                    files.remove(name)
-                    self.report.strays += 1
-
-    # -- the report -------------------------------------------------------------------------------
-
-    def _count(
-        self, graph: Graph, again: Live, live: Live, young: Live, doomed: list[tuple[Kind, int, int]]
-    ) -> None:
-        report = self.report
-        for kind, _, _ in doomed:
-            report.pruned[kind] = report.pruned.get(kind, 0) + 1
-        for kind, row, _ in graph.rows():
-            reached = live.holds(kind, row) or again.holds(kind, row)
-            if reached or young.holds(kind, row):
-                where = report.kept if reached else report.young
-                where[kind] = where.get(kind, 0) + 1
-
-    def _expect(
-        self, graph: Graph, live: Live, young: Live, picker: Picker, sources: set[str], packs: list[Written]
-    ) -> None:
-        """What a run would give: the new packs have been written and thrown away again."""
+    def _expect(self, graph: Graph, keep: Live, sources: set[str], packs: list[NewPack]) -> None:
+        """What a run would give: the new packs have been written, and are thrown away again."""
         files, report = self.storage.files, self.report
-        doomed = [
-            (kind, row, loc)
-            for kind, row, loc in graph.rows()
-            if picker.picks(loc) and not live.holds(kind, row) and not young.holds(kind, row)
-        ]
-        self._count(graph, live, live, young, doomed)
-        for kind, _, _ in doomed:
-            for where in (report.kept, report.young):
-                where.setdefault(kind, 0)
-        gone = {pack_name(pack) for pack in sources} | set(self._doomed_files(doomed))
-        for written in packs:
-            for each in written.placed:
-                place = self.storage.index.locate(each.kind, each.oid)
-                if place is not None and place.pack is None:
-                    gone.add(loose_name(each.kind, each.oid, place.form))
-        found = [stat for name in gone if (stat := files.stat(name)) is not None]
-        report.stored_after = report.stored_before - sum(each.st_size for each in found)
-        report.stored_after += sum(written.size for written in packs)
-        report.disk_after = report.disk_before - sum(each.st_blocks for each in found) * 512
-        report.disk_after += sum(-(-written.size // 4096) * 4096 for written in packs)
+        gone = {pack_name(pack) for pack in sources}
+        gone.update(loose_files(self.storage, graph, keep, packs))
+        new = [stat for pack in packs if (stat := files.stat(pack.written.temp or "")) is not None]
+        old = [stat for name in gone if (stat := files.stat(name)) is not None]
+        report.stored_after = report.stored_before + sum(each.st_size for each in new)
+        report.stored_after -= sum(each.st_size for each in old)
+        report.disk_after = report.disk_before + sum(each.st_blocks for each in new) * 512
+        report.disk_after -= sum(each.st_blocks for each in old) * 512
         report.packs_after = report.packs_before - len(sources) + len(packs)
 
 
 def usage(files: Files) -> tuple[int, int]:
-    """(bytes of all stored objects, bytes of disk that the whole store takes)."""
+    """(bytes of the files of all objects, bytes of disk that they take)."""
     stored = disk = 0
-    for name in files.walk(""):
+    for name in files.walk("objects"):
         found = files.stat(name)
         if found is not None:
+            stored += found.st_size
             disk += found.st_blocks * 512
-            if name.startswith("objects/"):
-                stored += found.st_size
     return stored, disk
 
 

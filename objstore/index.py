@@ -14,6 +14,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -100,7 +101,10 @@ class Index:
         self._mutex = threading.RLock()
         self._db: sqlite3.Connection | None = None
         self._pid = os.getpid()
+        self.inode = 0
+        """Which file is open: another one of the same name has another."""
         self._frames: dict[int, Location] = {}
+        _LIVE.add(self)
         self._arriving: dict[Kind, dict[bytes, int]] = {}
         """Rows of what `add` is just admitting."""
 
@@ -113,8 +117,22 @@ class Index:
 
     def open(self) -> bool:
         """Open what is there; False if there is nothing, or not an index of this version."""
+        modes = ("rw",)
+        if self._read_only:
+            # A write-ahead log needs a file for its readers to meet in, which can't be made in such a folder.
+            modes = ("ro",) if os.path.exists(f"{self.path}-wal") else ("ro", "ro&immutable=1")
+        for mode in modes:
+            inode = self._inode_now()
+            # SQLite finds the log by its name: opened while the file is replaced, it could take the other's.
+            if self._open(mode) and inode == self._inode_now():
+                self.inode = inode
+                return True
+            self.close()
+        return False
+
+    def _open(self, mode: str) -> bool:
         try:
-            uri = f"file:{_quoted(self.path)}?mode={'ro' if self._read_only else 'rw'}"
+            uri = f"file:{_quoted(self.path)}?mode={mode}"
             db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
         except sqlite3.OperationalError:
             return False
@@ -135,9 +153,39 @@ class Index:
         self._db = db
         return True
 
+    def _inode_now(self) -> int:
+        try:
+            return os.stat(self.path).st_ino
+        except OSError:
+            return 0
+
     @property
     def is_open(self) -> bool:
         return self._db is not None
+
+    def is_current(self) -> bool:
+        """Whether an index is open, and the one that has its name now."""
+        return self._db is not None and self.inode == self._inode_now()
+
+    @contextlib.contextmanager
+    def replacing(self) -> Iterator[None]:
+        """Close for as long as the block takes, then open what is there. Other threads wait."""
+        with self._mutex:
+            self.close()
+            try:
+                yield
+            finally:
+                self.open()
+
+    def reopen(self) -> bool:
+        """Open what has the name now; see `open`."""
+        with self.replacing():
+            pass
+        return self.is_open
+
+    def forget_places(self) -> None:
+        """Ask anew where frames stand."""
+        self._frames.clear()
 
     def checkpoint(self) -> None:
         """Bring what was committed from the write-ahead log into the file, and sync both."""
@@ -145,9 +193,11 @@ class Index:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def compact(self) -> None:
-        """Give back the room that deleted rows left."""
+        """Give back the room that deleted rows left, where it is a quarter of the file."""
         with self.reading() as db:
-            db.execute("VACUUM")
+            free, pages = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("freelist_count", "page_count"))
+            if free * 4 > pages:
+                db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def create(self, *, building: bool = False) -> None:
@@ -207,7 +257,11 @@ class Index:
     def _failure(self, error: sqlite3.DatabaseError) -> DagError:
         if isinstance(error, sqlite3.OperationalError):
             return StorageFailure(self.path, OSError(0, str(error)))
-        return CorruptFile(self.path, f"a damaged index ({error}); 'dag reindex' makes it anew")
+        if not self._read_only:
+            # It is a cache: gone, it is built anew by whoever looks next.
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        return CorruptFile(self.path, f"a damaged index ({error}); it will be made anew")
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -239,10 +293,11 @@ class Index:
     def row(self, kind: Kind, oid: str) -> int | None:
         """The row of an object, or None if the store doesn't hold it."""
         name = key(oid)
-        arriving = self._arriving.get(kind)
-        if arriving is not None and name in arriving:
-            return arriving[name]
-        found = self._one(_ROW_OF[kind], (name,))
+        with self._mutex:  # another thread must not see what may yet be rolled back
+            arriving = self._arriving.get(kind)
+            if arriving is not None and name in arriving:
+                return arriving[name]
+            found = self._one(_ROW_OF[kind], (name,))
         return None if found is None else found[0]
 
     def has_node(self, oid: str) -> bool:
@@ -343,10 +398,18 @@ class Index:
         with self.reading() as db:
             return {kind: db.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in Kind}
 
-    def loose_count(self) -> int:
-        """How many objects stand as loose files."""
+    def loose_rows(self, kind: Kind) -> list[tuple[int, Oid]]:
+        """(row, id) of all objects of a kind that stand as loose files."""
         with self.reading() as db:
-            found: int = db.execute("SELECT count(*) FROM loose").fetchone()[0]
+            found = db.execute("SELECT row, oid FROM loose WHERE kind=?", (_NUMBER[kind],)).fetchall()
+        return [(row, Oid(oid.hex())) for row, oid in found]
+
+    def loose_count(self) -> int:
+        """How many objects that a pack could hold stand as loose files."""
+        with self.reading() as db:
+            found: int = db.execute(
+                "SELECT count(*) FROM loose WHERE kind != ?", (_NUMBER[Kind.PAYLOAD],)
+            ).fetchone()[0]
         return found
 
     def packs(self) -> dict[str, int]:
@@ -364,12 +427,22 @@ class Index:
     def add_pack(self, db: sqlite3.Connection, pack: str, frames: Sequence[tuple[int, int]]) -> int:
         """Make a pack and its frames known; the row of its first frame (the others follow it)."""
         row = db.execute("INSERT INTO pack(name) VALUES (?)", (bytes.fromhex(pack),)).lastrowid
-        first: int = db.execute("SELECT coalesce(max(row), 0) + 1 FROM frame").fetchone()[0]
+        # Never a row that was in use before: another process may remember where the old frame stood.
+        first: int = db.execute("SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence").fetchone()[0]
         db.executemany(
             "INSERT INTO frame VALUES (?, ?, ?, ?)",
             [(first + i, row, offset, size) for i, (offset, size) in enumerate(frames)],
         )
         return first
+
+    def first_frame(self, pack: str) -> int | None:
+        """The row of the first frame of a pack, or None if the pack isn't known."""
+        with self.reading() as db:
+            found = db.execute(
+                "SELECT min(f.row) FROM frame f JOIN pack p ON p.row = f.pack WHERE p.name=?",
+                (bytes.fromhex(pack),),
+            ).fetchone()
+        return None if found is None else found[0]
 
     def forget_pack(self, db: sqlite3.Connection, pack: str) -> None:
         """Forget a pack in which nothing stands any more."""
@@ -378,6 +451,13 @@ class Index:
             db.execute("DELETE FROM frame WHERE pack=?", row)
             db.execute("DELETE FROM pack WHERE row=?", row)
             self._frames.clear()
+
+    def check_places(self, db: sqlite3.Connection) -> None:
+        """Raise `CorruptFile` if any object stands in a frame that isn't known (any more)."""
+        for kind in Kind:
+            lost = f"SELECT 1 FROM {kind} WHERE loc >= 0 AND loc / ? NOT IN (SELECT row FROM frame) LIMIT 1"
+            if db.execute(lost, (LINES_PER_FRAME,)).fetchone():
+                raise CorruptFile(self.path, f"a {kind} in a frame that isn't there")
 
     def add(self, db: sqlite3.Connection, arrivals: Sequence[Arrival], *, all_new: bool = False) -> list[Arrival]:
         """Admit objects, in their order; those whose parent, message or called_by isn't there come back.
@@ -475,6 +555,12 @@ class Index:
                 gone.append((_NUMBER[kind], found[0]))
         db.executemany("DELETE FROM loose WHERE kind=? AND row=?", gone)
 
+    def move_rows(self, db: sqlite3.Connection, kind: Kind, places: Iterable[tuple[int, int]]) -> None:
+        """`move` for objects given as (loc, row), all of them into packs."""
+        moved = list(places)
+        db.executemany(f"UPDATE {kind} SET loc=? WHERE row=?", moved)
+        db.executemany(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row=?", [(row,) for _, row in moved])
+
     def take_from_loose(self, db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
         """What is known as a loose file stands in a pack as well: from now on it is read there."""
         for kind in Kind:
@@ -491,18 +577,31 @@ class Index:
         for part in self._parts:
             part.link(db)
 
-    def forget(self, db: sqlite3.Connection, kind: Kind, ids: Iterable[tuple[int, str]]) -> None:
-        """Objects given as (row, id) are no longer stored. Forget descendants first: see gc."""
-        batch = list(ids)
-        rows = [(row,) for row, _ in batch]
-        db.executemany(f"DELETE FROM {kind}_id WHERE id=?", [(key(oid),) for _, oid in batch])
-        db.executemany(f"DELETE FROM {kind} WHERE row=?", rows)
-        db.executemany("DELETE FROM loose WHERE kind=? AND row=?", [(_NUMBER[kind], row) for row, _ in batch])
+    def forget(self, db: sqlite3.Connection, kind: Kind, rows: Iterable[int]) -> None:
+        """Objects are no longer stored: in the same transaction as what is built on them, see gc."""
+        gone = list(rows)
+        db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(row INTEGER PRIMARY KEY)")
+        db.execute("DELETE FROM gone")
+        db.executemany("INSERT INTO gone VALUES (?)", [(row,) for row in gone])
+        # One pass over the keys, rather than reading packs for the ids.
+        for table in (f"{kind}_id", kind):
+            db.execute(f"DELETE FROM {table} WHERE row IN (SELECT row FROM gone)")
+        db.execute(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row IN (SELECT row FROM gone)")
         for part in self._parts:
-            part.forget(db, kind, [row for row, _ in batch])
+            part.forget(db, kind, gone)
 
 
 _LEFT_TO_THE_PARENT: Final[list[sqlite3.Connection | None]] = []
+_LIVE: Final[weakref.WeakSet[Index]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for index in list(_LIVE):
+        index._mutex = threading.RLock()  # a thread that stayed behind may have held it
+        index._arriving = {}
+
+
+os.register_at_fork(after_in_child=_after_fork)
 _ADMISSION_ORDER: Final = (
     Kind.PAYLOAD,
     Kind.MESSAGE,
@@ -520,7 +619,7 @@ _MARKS: Final = {kind: "?, ?, ?, ?, ?" if kind is Kind.NODE else "?, ?" for kind
 _SCHEMA: Final = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE pack(row INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE)",
-    "CREATE TABLE frame(row INTEGER PRIMARY KEY, pack INTEGER NOT NULL, offset INTEGER NOT NULL,"
+    "CREATE TABLE frame(row INTEGER PRIMARY KEY AUTOINCREMENT, pack INTEGER NOT NULL, offset INTEGER NOT NULL,"
     " size INTEGER NOT NULL)",
     "CREATE TABLE loose(kind INTEGER NOT NULL, row INTEGER NOT NULL, oid BLOB NOT NULL,"
     " PRIMARY KEY(kind, row)) WITHOUT ROWID",

@@ -7,140 +7,115 @@ so a million nodes are a few arrays.
 
 from __future__ import annotations
 
+import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from typing import Final
 
 from objstore.index import Index
 from objstore.kinds import Kind
 from refs.errors import CorruptFile
 
-_ABSENT = -1
+_ABSENT: Final = -1
 
 
-@dataclass(frozen=True, slots=True)
-class CallEdges:
-    """What a call connects; `named` says that it belongs to a conversation, `at` when it started."""
-
-    row: int
-    asked: int | None
-    answered: int | None
-    named: bool
-    at: str
-    instructions: int | None
-    tools: int | None
-
-
-@dataclass(slots=True)
 class Live:
-    """What was found reachable, as rows."""
+    """A set of objects, as a byte for each row of each kind."""
 
-    nodes: bytearray
-    messages: bytearray
-    calls: set[int] = field(default_factory=set)
-    notes: set[int] = field(default_factory=set)
-    payloads: set[int] = field(default_factory=set)
-    descriptions: set[int] = field(default_factory=set)
+    __slots__ = ("behind", "rows")
 
-    def of(self, kind: Kind) -> bytearray | set[int]:
-        """The live rows of a kind: index a bytearray, ask a set (see `holds`)."""
-        if kind is Kind.NODE:
-            return self.nodes
-        if kind is Kind.MESSAGE:
-            return self.messages
-        return {
-            Kind.CALL: self.calls,
-            Kind.NOTE: self.notes,
-            Kind.PAYLOAD: self.payloads,
-            Kind.DESCRIPTION: self.descriptions,
-        }[kind]
+    def __init__(self, graph: Graph) -> None:
+        self.rows = {kind: bytearray(len(graph.locs[kind])) for kind in Kind}
+        self.behind = bytearray(len(graph.parent))
+        """Nodes that all nodes behind them have been marked with."""
 
     def holds(self, kind: Kind, row: int) -> bool:
-        rows = self.of(kind)
-        if isinstance(rows, bytearray):
-            return row < len(rows) and bool(rows[row])
-        return row in rows
+        marks = self.rows[kind]
+        return row < len(marks) and marks[row] == 1
+
+    def count(self, kind: Kind) -> int:
+        return self.rows[kind].count(1)
+
+    def of(self, kind: Kind) -> Iterator[int]:
+        """The rows of a kind."""
+        marks = self.rows[kind]
+        row = marks.find(1)
+        while row >= 0:
+            yield row
+            row = marks.find(1, row + 1)
+
+    def add(self, other: Live) -> None:
+        """All of another set, which may be of a moment before."""
+        for kind, marks in self.rows.items():
+            held = other.rows[kind]
+            size = min(len(marks), len(held))
+            both = int.from_bytes(marks[:size]) | int.from_bytes(held[:size])
+            marks[:size] = both.to_bytes(size)
 
 
 class Graph:
-    """All edges of a store at one moment."""
+    """All edges of a store at one moment. Row 0 is none, and the parent of every first node."""
 
     def __init__(self, index: Index) -> None:
+        self._path = index.path
         with index.reading() as db:
             db.execute("BEGIN")
             try:
-                self._path = index.path
-                size = db.execute("SELECT coalesce(max(row), 0) + 1 FROM node").fetchone()[0]
-                self.parent = array("q", [_ABSENT]) * size
-                self.message = array("q", [0]) * size
-                self.loc = array("q", [0]) * size
-                self.parent[0] = 0
-                for row, parent, message, loc in db.execute("SELECT row, parent, message, loc FROM node"):
-                    self.parent[row] = parent
-                    self.message[row] = message
-                    self.loc[row] = loc
-                size = db.execute("SELECT coalesce(max(row), 0) + 1 FROM message").fetchone()[0]
-                self.message_loc = array("q", [0]) * size
-                for row, loc in db.execute("SELECT row, loc FROM message"):
-                    self.message_loc[row] = loc
-                self.locs = {
-                    kind: dict(db.execute(f"SELECT row, loc FROM {kind}"))
-                    for kind in (Kind.CALL, Kind.NOTE, Kind.DESCRIPTION, Kind.PAYLOAD)
-                }
-                self.called_of: dict[int, int] = dict(db.execute("SELECT node, by FROM called"))
-                self.calls = [
-                    CallEdges(row, asked, answered, bool(named), at, instructions, tools)
-                    for row, asked, answered, named, at, instructions, tools in db.execute(
-                        "SELECT call, asked, answered, named, at, instructions, tools FROM call_edge"
-                    )
-                ]
-                self.note_nodes = array("q")
-                self.note_notes = array("q")
-                for node, note in db.execute("SELECT node, note FROM note_node"):
+                self.locs = {kind: _by_row(db, kind, "row", "loc") for kind in Kind}
+                """Where each object stands; 0 for a row that is empty."""
+                self._read_nodes(db)
+                self._read_calls(db)
+                self.note_nodes, self.note_notes = array("q"), array("q")
+                for node, note in db.execute("SELECT n.node, n.note FROM note_node n JOIN node ON row = node"):
                     self.note_nodes.append(node)
                     self.note_notes.append(note)
-                self.payloads: dict[int, list[int]] = {}
+                self._payloads: dict[int, list[int]] = {}
                 for message, payload in db.execute(
                     "SELECT m.message, i.row FROM message_payload m"
                     " JOIN payload_id i ON i.id = substr(m.payload, 1, 16)"
                 ):
-                    self.payloads.setdefault(message, []).append(payload)
+                    self._payloads.setdefault(message, []).append(payload)
             finally:
                 db.execute("COMMIT")
         self._children: tuple[array[int], array[int]] | None = None
+
+    def _read_nodes(self, db: sqlite3.Connection) -> None:
+        size = len(self.locs[Kind.NODE])
+        self.parent, self.message = array("q", [_ABSENT]) * size, array("q", [0]) * size
+        self.parent[0] = 0
+        for row, parent, message in db.execute("SELECT row, parent, message FROM node"):
+            self.parent[row] = parent
+            self.message[row] = message
+        self._caller: dict[int, int] = dict(db.execute("SELECT node, by FROM called"))
         self._called: dict[int, list[int]] = {}
-        for node, by in self.called_of.items():
+        for node, by in self._caller.items():
             self._called.setdefault(by, []).append(node)
-        self._asked: dict[int, list[CallEdges]] = {}
-        for call in self.calls:
-            self._asked.setdefault(call.asked or 0, []).append(call)
 
-    def rows(self) -> Iterator[tuple[Kind, int, int]]:
-        """(kind, row, loc) of every object."""
-        for row, loc in enumerate(self.loc):
-            if loc:
-                yield Kind.NODE, row, loc
-        for row, loc in enumerate(self.message_loc):
-            if loc:
-                yield Kind.MESSAGE, row, loc
-        for kind, locs in self.locs.items():
-            for row, loc in locs.items():
-                yield kind, row, loc
+    def _read_calls(self, db: sqlite3.Connection) -> None:
+        size = len(self.locs[Kind.CALL])
+        self.asked, self.answered = array("q", [0]) * size, array("q", [0]) * size
+        self._instructions, self._tools = array("q", [0]) * size, array("q", [0]) * size
+        self._first_call, self._next_call = array("q", [0]) * len(self.parent), array("q", [0]) * size
+        for row, asked, answered, instructions, tools in db.execute(
+            "SELECT call, ifnull(asked, 0), ifnull(answered, 0), ifnull(instructions, 0), ifnull(tools, 0)"
+            " FROM call_edge"
+        ):
+            self.asked[row], self.answered[row] = asked, answered
+            self._instructions[row], self._tools[row] = instructions, tools
+            # A call that was asked at nothing hangs on its answer.
+            at = asked or answered
+            if 0 < at < len(self.parent):
+                self._next_call[row] = self._first_call[at]
+                self._first_call[at] = row
 
-    def loc_of(self, kind: Kind, row: int) -> int | None:
-        """Where an object stands, or None if it isn't there."""
-        if kind in self.locs:
-            return self.locs[kind].get(row)
-        locs = self.loc if kind is Kind.NODE else self.message_loc
-        return (locs[row] or None) if row < len(locs) else None
+    def rows(self, kind: Kind) -> Iterator[tuple[int, int]]:
+        """(row, loc) of every object of a kind."""
+        return ((row, loc) for row, loc in enumerate(self.locs[kind]) if loc)
 
-    def children(self, row: int) -> Iterator[int]:
-        """The nodes behind a node, in order of arrival; row 0 gives all first ones."""
-        first, following = self._child_links()
-        child = first[row]
-        while child:
-            yield child
-            child = following[child]
+    def outside(self, kind: Kind, live: Live) -> list[int]:
+        """The rows of a kind that `live` doesn't hold."""
+        rows = zip(self.locs[kind], live.rows[kind], strict=True)
+        return [row for row, (loc, mark) in enumerate(rows) if loc and not mark]
 
     def in_chain_order(self) -> Iterator[int]:
         """Every node after its parent, the shared past first, then each branch."""
@@ -154,65 +129,79 @@ class Graph:
             if first[row]:
                 todo.append(first[row])
 
-    def mark(self, roots: Iterable[int], live: Live | None = None, calls: Iterable[CallEdges] = ()) -> Live:
-        """Mark what the nodes in rows `roots` and the given calls keep, into `live` where there is one.
+    def mark(self, roots: Iterable[tuple[Kind, int]], live: Live | None = None) -> Live:
+        """Mark objects and all that they keep, into `live` where there is one.
 
-        Raises `CorruptFile` if a node's parent isn't there: nothing is deleted on doubt.
+        Raises `CorruptFile` if a node's parent or message isn't there: nothing is deleted on doubt.
         """
-        if live is None:
-            live = Live(bytearray(len(self.parent)), bytearray(len(self.message_loc)))
-        todo = [row for row in roots if row]
-        for call in calls:
-            self._mark_call(call, live, todo)
+        live = Live(self) if live is None else live
+        todo: list[int] = []
+        for kind, row in roots:
+            if kind is Kind.NODE:
+                todo.append(row)
+            elif kind is Kind.CALL:
+                self._mark_call(row, live, todo)
+            else:
+                live.rows[kind][row] = 1
         while todo:
             self._mark_chain(todo.pop(), live, todo)
+        nodes, notes = live.rows[Kind.NODE], live.rows[Kind.NOTE]
         for node, note in zip(self.note_nodes, self.note_notes, strict=True):
-            if live.nodes[node]:
-                live.notes.add(note)
-        for message, payloads in self.payloads.items():
-            if live.messages[message]:
-                live.payloads.update(payloads)
+            if nodes[node]:
+                notes[note] = 1
+        for message, payloads in self._payloads.items():
+            if live.rows[Kind.MESSAGE][message]:
+                for payload in payloads:
+                    live.rows[Kind.PAYLOAD][payload] = 1
         return live
 
     def _mark_chain(self, row: int, live: Live, todo: list[int]) -> None:
-        nodes, messages, parents, names = live.nodes, live.messages, self.parent, self.message
-        while row and not nodes[row]:
-            if parents[row] == _ABSENT:
+        nodes, messages = live.rows[Kind.NODE], live.rows[Kind.MESSAGE]
+        parents, names, there = self.parent, self.message, self.locs[Kind.MESSAGE]
+        callers, called, first_call = self._caller, self._called, self._first_call
+        while row and not (row < len(nodes) and nodes[row]):
+            if row >= len(nodes) or parents[row] == _ABSENT:
                 raise CorruptFile(self._path, "a node's parent is missing; run 'dag fsck'")
-            nodes[row] = 1
-            messages[names[row]] = 1
-            if row in self.called_of:
-                todo.append(self.called_of[row])
-            for call in self._asked.get(row, ()):
+            message = names[row]
+            if message >= len(there) or not there[message]:
+                raise CorruptFile(self._path, "a node's message is missing; run 'dag fsck'")
+            nodes[row] = messages[message] = 1
+            if row in callers:
+                todo.append(callers[row])
+            call = first_call[row]
+            while call:
                 self._mark_call(call, live, todo)
-            if row in self._called:
-                todo += self._chains_called_by(row)
+                call = self._next_call[call]
+            if row in called:
+                self._mark_behind(called[row], live, todo)
             row = parents[row]
 
-    def _mark_call(self, call: CallEdges, live: Live, todo: list[int]) -> None:
-        if call.row in live.calls:
-            return
-        live.calls.add(call.row)
-        todo += [row for row in (call.asked, call.answered) if row]
-        if call.instructions is not None:
-            live.messages[call.instructions] = 1
-        if call.tools is not None:
-            live.payloads.add(call.tools)
+    def _mark_call(self, call: int, live: Live, todo: list[int]) -> None:
+        if not live.rows[Kind.CALL][call]:
+            live.rows[Kind.CALL][call] = 1
+            todo += [row for row in (self.asked[call], self.answered[call]) if row]
+            for kind, row in ((Kind.MESSAGE, self._instructions[call]), (Kind.PAYLOAD, self._tools[call])):
+                if row:
+                    live.rows[kind][row] = 1
 
-    def _chains_called_by(self, row: int) -> list[int]:
-        """Every node of the chains that a node called: their first ones and all behind them."""
-        found = []
-        todo = list(self._called[row])
-        while todo:
-            node = todo.pop()
-            found.append(node)
-            todo += self.children(node)
-        return found
+    def _mark_behind(self, rows: list[int], live: Live, todo: list[int]) -> None:
+        """The chains that begin at some nodes, to their ends; each node once, however often it was called."""
+        first, following = self._child_links()
+        stack = list(rows)
+        while stack:
+            node = stack.pop()
+            if live.behind[node]:
+                continue
+            live.behind[node] = 1
+            todo.append(node)
+            child = first[node]
+            while child:
+                stack.append(child)
+                child = following[child]
 
     def _child_links(self) -> tuple[array[int], array[int]]:
         if self._children is None:
-            first = array("q", [0]) * len(self.parent)
-            following = array("q", [0]) * len(self.parent)
+            first, following = array("q", [0]) * len(self.parent), array("q", [0]) * len(self.parent)
             for row in range(len(self.parent) - 1, 0, -1):
                 parent = self.parent[row]
                 if parent != _ABSENT:
@@ -220,3 +209,11 @@ class Graph:
                     first[parent] = row
             self._children = first, following
         return self._children
+
+
+def _by_row(db: sqlite3.Connection, table: str, row: str, column: str) -> array[int]:
+    size: int = db.execute(f"SELECT coalesce(max({row}), 0) + 1 FROM {table}").fetchone()[0]
+    values: array[int] = array("q", [0]) * size
+    for at, value in db.execute(f"SELECT {row}, {column} FROM {table}"):
+        values[at] = value
+    return values

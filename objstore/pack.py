@@ -7,6 +7,7 @@ this frame" wherever they stand in it; a note and a call name their nodes the sa
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from objstore.limits import (
 )
 from objstore.loose import Form
 from objstore.node import Node, plain_node_id
-from refs.errors import CorruptFile, InvalidValue
+from refs.errors import CorruptFile, DagError, InvalidValue
 from refs.files import Files, Handle
 from refs.ids import ROOT, MessageId, NodeId, Oid, is_oid
 
@@ -74,6 +75,8 @@ class Written:
     frames: list[tuple[int, int]]
     placed: list[Placed]
     size: int
+    temp: str | None = None
+    """The file's name as long as it is not published."""
 
 
 @dataclass(slots=True)
@@ -90,9 +93,8 @@ class PackWriter:
     Not safe for several threads. Use as a context manager: left without `finish`, nothing stays behind.
     """
 
-    def __init__(self, files: Files, level: int = FAST_LEVEL, *, publish: bool = True) -> None:
-        """`publish=False` only measures: `finish` throws the file away."""
-        self._files, self._level, self._publish = files, level, publish
+    def __init__(self, files: Files, level: int = FAST_LEVEL) -> None:
+        self._files, self._level = files, level
         self._handle: Handle | None = files.create_temp(PACK_FOLDER)
         self._digest = sha256()
         self._offset = 0
@@ -147,8 +149,23 @@ class PackWriter:
         line = raw if kind is Kind.DESCRIPTION else _shorten(kind, raw, self._frame)
         self._add(line, kind, oid)
 
+    def drain(self) -> list[Placed]:
+        """What has been placed since the last call: for whoever keeps it in another way than `finish` does."""
+        placed, self._placed = self._placed, []
+        return placed
+
     def finish(self) -> Written | None:
         """Publish the pack; None (and no file) if nothing was written."""
+        written = self.seal()
+        if written is not None:
+            publish(self._files, written)
+        return written
+
+    def seal(self) -> Written | None:
+        """Write all that is left, and sync it, but leave the file under `temp`, where nobody sees it.
+
+        From then on it is the caller's, to `publish` or to remove.
+        """
         self._flush()
         if not self._frames or self._handle is None:
             self.discard()
@@ -156,12 +173,11 @@ class PackWriter:
         table = b"".join(_ENTRY.pack(size, raw) for (_, size), raw in zip(self._frames, self._sizes, strict=True))
         footer = _FOOTER.pack(len(self._frames), 0, _SEEKABLE)
         self._write(_SKIP_HEAD.pack(_SKIPPABLE, len(table) + len(footer)) + table + footer)
-        pack = self._digest.hexdigest()
-        if self._publish and self._files.stat(pack_name(pack)) is None:
-            self._files.publish(self._handle, pack_name(pack))
-            self._handle = None
-        self.discard()
-        return Written(pack, self._frames, self._placed, self._offset)
+        handle = self._handle
+        handle.sync()
+        handle.close()
+        self._handle = None
+        return Written(self._digest.hexdigest(), self._frames, self._placed, self._offset, handle.name)
 
     def __enter__(self) -> PackWriter:
         return self
@@ -170,7 +186,7 @@ class PackWriter:
         self.discard()
 
     def discard(self) -> None:
-        """Throw away what was not published; nothing after `finish`."""
+        """Throw away what was not finished."""
         if self._handle is not None:
             self._handle.close()
             self._files.remove(self._handle.name)
@@ -209,6 +225,23 @@ class PackWriter:
         self._offset += len(data)
 
 
+def publish(files: Files, written: Written) -> None:
+    """Give a sealed pack its name, durably, unless it has it already."""
+    if written.temp is None:
+        return
+    try:
+        if files.stat(pack_name(written.pack)) is None:
+            files.rename(written.temp, pack_name(written.pack))
+            files.sync_dir(PACK_FOLDER)
+        else:
+            files.remove(written.temp)
+    except BaseException:
+        with contextlib.suppress(DagError):  # the first error is the one to tell
+            files.remove(written.temp)
+        raise
+    written.temp = None
+
+
 def _back(lines: dict[Oid, int], oid: Oid, here: int) -> int | str:
     """How many lines before line `here` an object stands, or its id where the frame doesn't hold it."""
     at = lines.get(oid)
@@ -236,9 +269,10 @@ def condensed_line(oid: str, raw: bytes) -> bytes:
 class PackReader:
     """Reads frames of one pack. Raises `CorruptFile` for what no `PackWriter` writes."""
 
-    def __init__(self, files: Files, pack: str) -> None:
+    def __init__(self, files: Files, pack: str, name: str | None = None) -> None:
+        """`name` is the file of a pack that isn't published yet."""
         self.pack = pack
-        self._handle = files.open_read(pack_name(pack))
+        self._handle = files.open_read(name or pack_name(pack))
 
     def frame(self, offset: int, size: int) -> Frame:
         """The frame that stands in `size` bytes at `offset`."""

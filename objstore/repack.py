@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 
-from objstore.database import oid_in
+from objstore.database import oid_in, record_oid
 from objstore.index import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.limits import GIB
+from objstore.loose import Form
 from objstore.mark import Graph, Live
+from objstore.node import Node
 from objstore.pack import PackReader, PackWriter, Written, pack_name
 from objstore.storage import Storage
 from refs.errors import CorruptFile
 from refs.files import Files
+from refs.ids import Oid
 
 PACK_TARGET_BYTES: Final = GIB
 """Uncompressed bytes after which another pack is begun."""
@@ -25,121 +32,176 @@ class Picker:
     def __init__(self, graph: Graph, frames: set[int]) -> None:
         self._graph, self._frames = graph, frames
 
-    def picks(self, loc: int) -> bool:
-        return loc < 0 or self.in_source(loc)
+    def picks(self, kind: Kind, loc: int) -> bool:
+        """Whether an object of this kind at `loc` is written anew. Payloads never are."""
+        return kind is not Kind.PAYLOAD and (loc < 0 or self.in_source(loc))
 
     def in_source(self, loc: int) -> bool:
         return loc >= 0 and loc // LINES_PER_FRAME in self._frames
 
-    def in_order(self, live: Live, without: Live | None) -> Iterator[tuple[Kind, int, int]]:
-        """(kind, row, loc): each message before its node, notes and calls behind the nodes they name."""
+    def in_order(self, wanted: Live) -> Iterator[tuple[Kind, int, int]]:
+        """(kind, row, loc) of what is wanted and picked: each message before its node, records behind theirs."""
         graph = self._graph
-        written = bytearray(without.messages) if without else bytearray(len(graph.message_loc))
-        behind, waiting = self._records(live, without)
-        done: set[tuple[Kind, int]] = set()
+        node_locs, message_locs = graph.locs[Kind.NODE], graph.locs[Kind.MESSAGE]
+        nodes, messages = wanted.rows[Kind.NODE], bytearray(wanted.rows[Kind.MESSAGE])
+        behind = [(kind, *self._behind(kind, wanted)) for kind in (Kind.CALL, Kind.NOTE)]
         for row in graph.in_chain_order():
-            if not live.nodes[row] or (without and without.nodes[row]) or not self.picks(graph.loc[row]):
+            if not nodes[row] or not self.picks(Kind.NODE, node_locs[row]):
                 continue
             message = graph.message[row]
-            if not written[message]:
-                written[message] = 1
-                if self.picks(graph.message_loc[message]):
-                    yield Kind.MESSAGE, message, graph.message_loc[message]
-            yield Kind.NODE, row, graph.loc[row]
-            for record in behind.get(row, ()):
-                waiting[record] -= 1
-                if not waiting[record]:
-                    done.add(record)
-                    yield (*record, graph.locs[record[0]][record[1]])
-        for row in range(len(graph.message_loc)):
-            if live.messages[row] and not written[row] and self.picks(graph.message_loc[row]):
-                yield Kind.MESSAGE, row, graph.message_loc[row]
-        for kind in (Kind.DESCRIPTION, Kind.CALL, Kind.NOTE):
-            for row, loc in graph.locs[kind].items():
-                if self._wanted(kind, row, live, without) and (kind, row) not in done and self.picks(loc):
+            if messages[message]:
+                messages[message] = 0
+                if self.picks(Kind.MESSAGE, message_locs[message]):
+                    yield Kind.MESSAGE, message, message_locs[message]
+            yield Kind.NODE, row, node_locs[row]
+            for kind, first, following, _ in behind:
+                record = first[row]
+                while record:
+                    yield kind, record, graph.locs[kind][record]
+                    record = following[record]
+        left = {kind: rest for kind, _, _, rest in behind}
+        left |= {Kind.MESSAGE: messages, Kind.DESCRIPTION: wanted.rows[Kind.DESCRIPTION]}
+        for kind, rows in left.items():
+            for row, (mark, loc) in enumerate(zip(rows, graph.locs[kind], strict=True)):
+                if mark and self.picks(kind, loc):
                     yield kind, row, loc
 
-    def _wanted(self, kind: Kind, row: int, live: Live, without: Live | None) -> bool:
-        return live.holds(kind, row) and not (without and without.holds(kind, row))
+    def _behind(self, kind: Kind, wanted: Live) -> tuple[array[int], array[int], bytearray]:
+        """The first record behind each node, the one after each record, and the records that name no node here.
 
-    def _records(
-        self, live: Live, without: Live | None
-    ) -> tuple[dict[int, list[tuple[Kind, int]]], dict[tuple[Kind, int], int]]:
-        """Which records follow which nodes, and how many of its nodes each waits for."""
+        A record stands behind the last of its nodes, so that it names all of them by a few bytes.
+        """
         graph = self._graph
-        behind: dict[int, list[tuple[Kind, int]]] = {}
-        waiting: dict[tuple[Kind, int], int] = {}
+        rest = bytearray(wanted.rows[kind])
+        place = array("q", [0]) * len(graph.parent)
+        for at, row in enumerate(graph.in_chain_order()):
+            place[row] = at + 1
+        last = array("q", [0]) * len(rest)
+        for node, record in self._names(kind):
+            if rest[record] and node and wanted.rows[Kind.NODE][node] and place[node] > place[last[record]]:
+                last[record] = node
+        first, following = array("q", [0]) * len(graph.parent), array("q", [0]) * len(rest)
+        for record in range(len(rest) - 1, 0, -1):
+            node = last[record]
+            if node and self.picks(Kind.NODE, graph.locs[Kind.NODE][node]):
+                rest[record] = 0
+                if self.picks(kind, graph.locs[kind][record]):
+                    following[record] = first[node]
+                    first[node] = record
+        return first, following, rest
 
-        def wait(kind: Kind, record: int, node: int | None) -> None:
-            if node and live.nodes[node] and self.picks(graph.loc[node]) and not (without and without.nodes[node]):
-                behind.setdefault(node, []).append((kind, record))
-                waiting[kind, record] = waiting.get((kind, record), 0) + 1
+    def _names(self, kind: Kind) -> Iterator[tuple[int, int]]:
+        graph = self._graph
+        if kind is Kind.NOTE:
+            return zip(graph.note_nodes, graph.note_notes, strict=True)
+        ends = zip(graph.asked, graph.answered, strict=True)
+        return ((answered or asked, row) for row, (asked, answered) in enumerate(ends))
 
-        for node, note in zip(graph.note_nodes, graph.note_notes, strict=True):
-            if self._wanted(Kind.NOTE, note, live, without) and self.picks(graph.locs[Kind.NOTE][note]):
-                wait(Kind.NOTE, note, node)
-        for call in graph.calls:
-            if self._wanted(Kind.CALL, call.row, live, without) and self.picks(graph.locs[Kind.CALL][call.row]):
-                wait(Kind.CALL, call.row, call.answered or call.asked)
-        return behind, waiting
+
+@dataclass(slots=True)
+class NewPack:
+    """A sealed pack, and where it holds what: rows, and places counted from its first frame."""
+
+    written: Written
+    age: float | None
+    """The time its file is to have (seconds since 1970); None for now."""
+    rows: dict[Kind, array[int]] = field(default_factory=lambda: {kind: array("q") for kind in Kind})
+    places: dict[Kind, array[int]] = field(default_factory=lambda: {kind: array("q") for kind in Kind})
+    check: bytes = b""
+    """sha256 over the ids of all lines."""
 
 
 class Packer:
-    """Reads objects where they stand and writes them into packs of bearable size."""
+    """Reads objects where they stand and writes them into packs of bearable size, under temporary names.
 
-    def __init__(self, storage: Storage, level: int, *, publish: bool) -> None:
-        self._storage, self._level, self._publish = storage, level, publish
+    A context manager: what hasn't been published in the end is removed.
+    """
+
+    def __init__(self, storage: Storage, level: int) -> None:
+        self._storage, self._level = storage, level
         self._writer: PackWriter | None = None
-        self.written: list[Written] = []
+        self._pack = NewPack(Written("", [], [], 0), None)
+        self._check = sha256()
+        self.age: float | None = None
+        self.packs: list[NewPack] = []
+
+    def __enter__(self) -> Packer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer is not None:
+            self._writer.discard()
+        for pack in self.packs:
+            if pack.written.temp is not None:
+                self._storage.files.remove(pack.written.temp)
 
     def add(self, kind: Kind, row: int, loc: int, *, starts: bool) -> None:
         """One object; `starts` says that a conversation begins with it."""
-        database = self._storage.database
         if self._writer is not None and starts and self._writer.raw_bytes > PACK_TARGET_BYTES:
-            self.finish()
+            self.seal()
         if self._writer is None:
-            self._writer = PackWriter(self._storage.files, self._level, publish=self._publish)
-        oid = database.oid_of(kind, row, loc)
-        if kind is Kind.NODE:
-            node = database.node(oid)
+            self._writer = PackWriter(self._storage.files, self._level)
+            self._pack = NewPack(Written("", [], [], 0), self.age)
+            self._check = sha256()
+        database = self._storage.database
+        oid, value = self._read(kind, row, loc)
+        if isinstance(value, Node):
+            node = value
             if starts:
                 self._writer.start_chain()
             self._writer.node(oid, node, lambda: database.read(Kind.MESSAGE, node.message))
+        elif kind is Kind.MESSAGE:
+            self._writer.message(oid, value[1], value[0])
         else:
-            form, raw = database.read(kind, oid)
-            if kind is Kind.MESSAGE:
-                self._writer.message(oid, raw, form)
-            else:
-                self._writer.record(kind, oid, raw)
+            self._writer.record(kind, oid, value[1])
+        # The writer may have copied a message before: the object itself is what it placed last.
+        for placed in self._writer.drain():
+            self._check.update(placed.oid.encode("ascii"))
+            place = placed.frame * LINES_PER_FRAME + placed.line
+            if (placed.kind, placed.oid) == (kind, oid):
+                self._pack.rows[kind].append(row)
+                self._pack.places[kind].append(place)
 
-    def finish(self) -> None:
-        """Publish what has been added so far."""
-        if self._writer is not None:
-            written = self._writer.finish()
-            self._writer = None
-            if written is not None:
-                self.written.append(written)
+    def _read(self, kind: Kind, row: int, loc: int) -> tuple[Oid, Node | tuple[Form, bytes]]:
+        database = self._storage.database
+        # Another process may have moved it meanwhile: then the database finds it by its id.
+        with contextlib.suppress(FileNotFoundError):
+            place = self._storage.index.location(loc)
+            if place.pack is not None:
+                frame = database.frame(place)
+                if kind is Kind.NODE:
+                    return frame.node_oid(place.line), frame.node(place.line)
+                if kind is Kind.MESSAGE:
+                    oid, form, raw = frame.message(place.line)
+                    return oid, (form, raw)
+                raw = frame.record(place.line)[1]
+                return record_oid(raw), (Form.PLAIN, raw)
+        oid = database.oid_of(kind, row, loc)
+        return oid, database.node(oid) if kind is Kind.NODE else database.read(kind, oid)
 
-    def close(self) -> None:
-        """Throw away what was not finished."""
-        if self._writer is not None:
-            self._writer.discard()
-            self._writer = None
+    def seal(self) -> None:
+        """Close the pack that is being written, and read it back."""
+        if self._writer is None:
+            return
+        written = self._writer.seal()
+        if written is not None:
+            self._pack.written, self._pack.check = written, self._check.digest()
+            self.packs.append(self._pack)
+            verify(self._storage.files, self._pack)
+        self._writer = None
 
 
-def verify(files: Files, written: Written) -> None:
+def verify(files: Files, pack: NewPack) -> None:
     """Read a new pack back: every frame decodes, and every line stands for what was put there."""
-    reader = PackReader(files, written.pack)
-    wrong = CorruptFile(pack_name(written.pack), "it was not written as it was meant; nothing was deleted")
+    written = pack.written
+    reader = PackReader(files, written.pack, written.temp)
     try:
-        if not reader.verify_name():
-            raise wrong
-        placed = iter(written.placed)
-        for number, (offset, size) in enumerate(reader.frames()):
+        check = sha256()
+        for offset, size in reader.frames():
             frame = reader.frame(offset, size)
             for line in range(len(frame.lines)):
-                each = next(placed)
-                if (each.frame, each.line, each.oid) != (number, line, oid_in(frame, each.kind, line)):
-                    raise wrong
+                check.update(oid_in(frame, frame.kind(line), line).encode("ascii"))
+        if not reader.verify_name() or check.digest() != pack.check:
+            raise CorruptFile(pack_name(written.pack), "it was not written as it was meant; nothing was deleted")
     finally:
         reader.close()
