@@ -21,6 +21,9 @@ from objstore.limits import CHUNK_BYTES, PAYLOAD_THRESHOLD_BYTES
 from objstore.message import Message, TextPart
 from refs.ids import MessageId, Oid, PayloadId
 
+_sha256: Any = sha256  # Any: making a MessageId of its result would cost a fifth of the hash
+_ROLES = {role: dumps_text(role) for role in ("user", "assistant", "system", "tool", "developer")}
+
 
 def canonical_message_json(message: Message, include_provider_metadata: bool = True) -> bytes:
     """The canonical UTF-8 JSON of a message, all attachment bytes in it.
@@ -44,7 +47,7 @@ def message_content_hash(message: Message, include_provider_metadata: bool = Tru
 def canonical_and_id(message: Message) -> tuple[bytes, MessageId]:
     """`canonical_message_json` and `message_content_hash` in one pass."""
     raw = _write_at_once(message) or _write_in_pieces(message, True, write_base64)
-    return raw, _remember(message, raw)
+    return raw, message._id or _remember(message, raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def condense(message: Message, threshold: int = PAYLOAD_THRESHOLD_BYTES) -> Cond
     payloads: list[tuple[PayloadId, Attachment]] = []
     raw = _write_at_once(message)
     if raw is not None:
-        return Condensed(_remember(message, raw), raw, ())
+        return Condensed(message._id or _remember(message, raw), raw, ())
 
     def content(attachment: Attachment) -> bytes:
         payload = attachment.payload
@@ -79,15 +82,12 @@ def condense(message: Message, threshold: int = PAYLOAD_THRESHOLD_BYTES) -> Cond
     raw = _write_in_pieces(message, True, content)
     if payloads:
         return Condensed(message_content_hash(message), raw, tuple(payloads))
-    return Condensed(_remember(message, raw), raw, ())
+    return Condensed(message._id or _remember(message, raw), raw, ())
 
 
 def _remember(message: Message, raw: bytes) -> MessageId:
-    oid = message._id
-    if oid is None:
-        digest: Any = sha256(raw).hexdigest()  # Any: the call of a NewType would cost a fifth of the hash
-        oid = digest
-        object.__setattr__(message, "_id", oid)
+    oid: MessageId = _sha256(raw).hexdigest()
+    object.__setattr__(message, "_id", oid)
     return oid
 
 
@@ -101,8 +101,9 @@ def _write_at_once(message: Message, metadata: bool = True) -> bytes | None:
     try:
         if len(parts) == 1 and type(parts[0]) is TextPart and not message.provider_metadata:
             part = parts[0]
-            if not part.provider_metadata:  # most messages: nothing to ask, and the keys stand in order
-                return orjson.dumps({"parts": [{"text": part.text, "type": "text"}], "role": message.role})
+            if not part.provider_metadata:  # most messages: nothing to ask, nothing to sort
+                role = _ROLES.get(message.role) or orjson.dumps(message.role)
+                return b'{"parts":[{"text":%b,"type":"text"}],"role":%b}' % (orjson.dumps(part.text), role)
         members = []
         for each in parts:
             if not each.plain:
