@@ -12,6 +12,7 @@ from objstore import clock as clocks
 from objstore.about import read_notes, rows_about
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
+from objstore.drafts import StoreDrafts
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
 from objstore.message import Message
@@ -55,7 +56,7 @@ class NoteEntry:
     members: Mapping[str, Json]
 
 
-class Store(StoreCalls, StoreViews):
+class Store(StoreCalls, StoreDrafts, StoreViews):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns

@@ -79,6 +79,15 @@ class NoSuchRef(NotFound):
         self.name = name
 
 
+class NoSuchDraft(NotFound):
+    """No draft of this id was left behind."""
+
+    def __init__(self, draft: str) -> None:
+        super().__init__(f"no draft {draft!r}")
+        self.draft = draft
+        self.hint = "'dag drafts' lists what cut streams have left"
+
+
 class UnknownRevision(NotFound):
     """Text that names no node: no conversation, no ref, no id, no prefix of one."""
 
@@ -135,6 +144,14 @@ class Diverged(Conflict):
             f" (at {at[:8]}, the head is {head[:8]})"
         )
         self.name, self.common, self.at, self.head = name, common, at, head
+
+
+class DraftInUse(Conflict):
+    """A draft whose process is alive: it is still being written."""
+
+    def __init__(self, draft: str) -> None:
+        super().__init__(f"the draft {draft} is being written by a living process")
+        self.draft = draft
 
 
 class StoreNotFound(NotFound):

@@ -36,7 +36,7 @@ Bytes = bytes | bytearray | memoryview
 class Handle:
     """An open file of a `Files`: positioned writes, sync, truncate. A context manager."""
 
-    __slots__ = ("_files", "fd", "name")
+    __slots__ = ("__weakref__", "_files", "fd", "name")
 
     def __init__(self, files: Files, name: str, fd: int) -> None:
         self._files, self.name, self.fd = files, name, fd
@@ -63,6 +63,13 @@ class Handle:
         """What the file system knows of the open file, whatever has become of its name."""
         return os.fstat(self.fd)
 
+    def lock(self, *, wait: bool) -> bool:
+        """Hold the kernel lock on this file until it is closed; False if `wait` is off and somebody holds it.
+
+        A child that is forked meanwhile loses its copy of the open file: the lock ends with this process.
+        """
+        return self._files._lock_handle(self, wait)
+
     def close(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
@@ -88,11 +95,31 @@ class Files:
         self._lock_state = threading.RLock()
         self._lock_depth = 0
         self._lock_fd = -1
+        self._locked: weakref.WeakSet[Handle] = weakref.WeakSet()
         _LIVE.add(self)
 
     def path(self, name: str) -> str:
         """Where `name` is on the disk. Names come from constants and parsed ids, never from outside."""
         return self._base + name
+
+    def make_root(self) -> None:
+        """Make the root folder (0700) and those above it, durably. Raises `StorageFailure`."""
+        missing, here = [], os.path.abspath(self.root)
+        while not os.path.isdir(here):
+            missing.append(here)
+            here = os.path.dirname(here)
+        for folder in reversed(missing):
+            above = os.path.dirname(folder)
+            try:
+                os.mkdir(folder, 0o700)
+                fd = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            except OSError as error:
+                if not os.path.isdir(folder):  # else another process was faster
+                    raise StorageFailure(folder, error) from error
 
     # -- primitives: each is one step of the crash model ------------------------------------------
 
@@ -373,8 +400,17 @@ class Files:
     def _flock(self, name: str, wait: bool) -> bool:
         if self._lock_fd < 0:
             self._lock_fd = self._open(name, os.O_RDWR | os.O_CREAT)
+        return self._take(name, self._lock_fd, wait)
+
+    def _lock_handle(self, handle: Handle, wait: bool) -> bool:
+        taken = self._take(handle.name, handle.fd, wait)
+        if taken:
+            self._locked.add(handle)
+        return taken
+
+    def _take(self, name: str, fd: int, wait: bool) -> bool:
         try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return False
         except OSError as error:
@@ -394,6 +430,8 @@ class Files:
         would keep it alive after the parent. Closing its copy does none of this.
         """
         self.close()
+        for handle in list(self._locked):
+            handle.close()
         self._lock_state = threading.RLock()
         self._lock_depth = 0
 
