@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from objstore.codec import decode
 from objstore.index import ROOT_ROW
@@ -10,6 +11,9 @@ from objstore.kinds import Kind
 from objstore.records import Call, Note
 from objstore.storage import Storage
 from refs.ids import ROOT, NodeId
+
+MAX_LATELY_READ: Final = 64
+"""Records kept in memory: a note speaks of up to 64 nodes of a chain, and whoever walks it asks for each."""
 
 
 def rows_about(storage: Storage, query: str, node: NodeId, *more: str) -> list[int]:
@@ -39,5 +43,21 @@ def _read(storage: Storage, kind: Kind, rows: Iterable[int]) -> Iterator[tuple[i
     for row in rows:
         loc = storage.index.loc_of_row(kind, row)
         if loc is not None:  # else a gc took it since the index was asked
-            oid = storage.database.oid_of(kind, row, loc)
-            yield row, decode(kind, storage.database.read(kind, oid)[1])
+            yield row, _value(storage, kind, row, loc)
+
+
+def _value(storage: Storage, kind: Kind, row: int, loc: int) -> object:
+    place = storage.index.location(loc)
+    name = (place.pack, place.offset, place.line) if place.pack else storage.index.loose_oid(kind, row)
+    value = _lately_read.get(name)
+    if value is None:
+        oid = storage.database.oid_of(kind, row, loc)
+        value = decode(kind, storage.database.read(kind, oid)[1])
+        if name is not None:  # else it has just been moved into a pack
+            if len(_lately_read) >= MAX_LATELY_READ:
+                _lately_read.clear()
+            _lately_read[name] = value
+    return value
+
+
+_lately_read: dict[object, object] = {}  # a pack's name and a loose object's id say what they hold, in any store
