@@ -9,6 +9,7 @@ from objstore import drafts as drafts_module
 from objstore.draft import Delta, DeltaKind
 from objstore.message import Message, ReasoningPart, TextPart, ToolCallPart
 from objstore.newcall import NewCall
+from objstore.storage import Storage
 from objstore.store import Store
 from refs.errors import (
     CorruptFile,
@@ -19,9 +20,10 @@ from refs.errors import (
     ObjectMissing,
     RefChanged,
     RefExists,
+    StorageFailure,
 )
 from refs.ids import ROOT
-from tests.storetools import QuietFiles, init_quiet, quiet_store, say, talk, words_of
+from tests.storetools import QuietFiles, init_quiet, quiet_store, say, talk, ticking, words_of
 
 DELTAS = [
     Delta(DeltaKind.REASONING, "Let me see."),
@@ -158,7 +160,7 @@ def test_a_draft_that_its_process_left_is_listed_with_what_it_says(store):
     assert found.size == (store.path / "drafts" / f"{draft}.jsonl").stat().st_size
 
 
-def test_a_draft_that_is_being_written_is_not_left_over(store, tmp_path):
+def test_a_draft_that_is_being_written_is_not_left_over(store):
     draft = fed(store.draft("main"), DELTAS)
     with quiet_store(store.path) as other:
         assert store.drafts() == [] and other.drafts() == []
@@ -244,7 +246,7 @@ def test_a_draft_that_is_not_there_is_told(store, draft):
             act(draft)
 
 
-def test_a_crash_at_every_byte_leaves_all_whole_deltas_and_never_half_of_one(store, tmp_path):
+def test_a_crash_at_every_byte_leaves_all_whole_deltas_and_never_half_of_one(store):
     draft = left_behind(store, [*DELTAS, Delta(DeltaKind.END)])
     head = store.head("main")
     name = store.path / "drafts" / f"{draft}.jsonl"
@@ -267,7 +269,7 @@ def test_a_crash_at_every_byte_leaves_all_whole_deltas_and_never_half_of_one(sto
     assert store.load_chain(store.recover_draft(draft)) == [say("hi"), ANSWER]
 
 
-def test_every_cut_can_be_recovered(store, tmp_path):
+def test_every_cut_can_be_recovered(store):
     draft = left_behind(store, [*DELTAS, Delta(DeltaKind.END)])
     name = store.path / "drafts" / f"{draft}.jsonl"
     lines = name.read_bytes().splitlines(keepends=True)
@@ -317,9 +319,6 @@ class CountingFiles(QuietFiles):
 
 @pytest.fixture
 def counted(store):
-    from objstore.storage import Storage
-    from tests.storetools import ticking
-
     counting = CountingFiles(store.path)
     with Store(Storage.open(counting, ticking(7_200_000), lambda _: None)) as made:
         yield made, counting
@@ -358,14 +357,12 @@ def test_a_delta_that_could_not_be_written_comes_with_the_next(store, monkeypatc
     write = type(store.storage.files)._write
 
     def full(self, name, fd, offset, data):
-        from refs.errors import StorageFailure
-
         write(self, name, fd, offset, bytes(data)[:5])
         raise StorageFailure(name, OSError(28, "No space left on device"))
 
     with monkeypatch.context() as patched:
         patched.setattr(type(store.storage.files), "_write", full)
-        with pytest.raises(Exception, match="No space"):
+        with pytest.raises(StorageFailure, match="No space"):
             fed(draft, texts("b"))
     fed(draft, texts("c"))
     draft.close()
