@@ -38,6 +38,7 @@ MAX_NAME_BYTES: Final = 150
 UNKNOWN_TIME: Final = "1970-01-01T00:00:00.000Z"
 """When a call was made whose source tells no time at all."""
 
+_BRANCH: Final = re.compile(rf"\.at-[0-9a-f]{{{BRANCH_DIGITS}}}$", re.ASCII)
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._@+=-]+")
 
@@ -77,7 +78,8 @@ class Ingest:
         self._store, self._pattern, self._dry_run = store, pattern, dry_run
         self._transaction = store.transaction()
         self._bytes = 0
-        self._moved: dict[RefName, NodeId | None] = {}
+        self._moved: set[RefName] = set()
+        self._heads: dict[str, dict[str, NodeId]] | None = None  # by the transcript's own name
         self._pending: set[tuple[Kind, Oid]] = set()
 
     def __enter__(self) -> Ingest:
@@ -111,7 +113,7 @@ class Ingest:
     def flush(self) -> None:
         """Commit what has been taken in so far."""
         transaction, self._transaction = self._transaction, self._store.transaction()
-        self._bytes, self._moved, self._pending = 0, {}, set()
+        self._bytes, self._moved, self._pending = 0, set(), set()
         if not self._dry_run:
             transaction.commit()
 
@@ -185,16 +187,12 @@ class Ingest:
 
     def _heads_of(self, name: str) -> dict[str, NodeId]:
         """The conversations of a transcript that exist: its own name, and branches beside it."""
-        found: dict[str, NodeId] = {}
-        for ref, oid in self._store.refs(conversation_ref(name)):
-            short = ref.removeprefix(CONVERSATIONS)
-            if short == name or short.startswith(f"{name}.at-"):
-                found[short] = NodeId(oid)
-        for ref, moved in self._moved.items():
-            short = ref.removeprefix(CONVERSATIONS)
-            if moved is not None and (short == name or short.startswith(f"{name}.at-")):
-                found[short] = moved
-        return found
+        if self._heads is None:
+            self._heads = {}
+            for ref, oid in self._store.refs(CONVERSATIONS):
+                short = ref.removeprefix(CONVERSATIONS)
+                self._heads.setdefault(_BRANCH.sub("", short), {})[short] = NodeId(oid)
+        return self._heads.setdefault(name, {})
 
     def _set_ref(
         self, done: Ingested, known: dict[str, NodeId], node: NodeId, chains: _Chains, head: Head
@@ -236,15 +234,15 @@ class Ingest:
         ref = conversation_ref(name)
         if ref in self._moved:
             self.flush()
-        self._moved[ref] = new
+        self._moved.add(ref)
         self._transaction.rely_on(new)
         self._transaction.move(ref, old, new, reason)
 
     def _describe(self, transcript: Transcript, chains: _Chains, done: Ingested) -> None:
         ref = description_ref(done.name)
-        told = self._store.storage.refs.resolve(ref)
-        if ref in self._moved or (told is not None and not done.moved):
+        if ref in self._moved or not (done.moved or done.created):
             return
+        told = self._store.storage.refs.resolve(ref)
         created = transcript.created_at or min(chains.times.values(), default=None)
         made = Description(
             description=done.name,
@@ -254,13 +252,13 @@ class Ingest:
             tags=tuple(transcript.tags) or None,
             source={"format": transcript.format, "id": transcript.id, "importer": IMPORTER},
         )
-        if told is not None:
+        if told is not None and done.name not in done.created:
             held = self._store.description(done.name)
             if held is not None and held.title == made.title:
                 return
         oid = self._transaction.put_record(made)
         if oid != told:
-            self._moved[ref] = None
+            self._moved.add(ref)
             self._transaction.move(ref, told, oid, "import")
 
 

@@ -40,6 +40,16 @@ class PackedRefs:
         self._guard = threading.Lock()  # a handle mustn't be closed while another thread reads it
         self._handle: Handle | None = None
         self._identity: Identity | None = None
+        self._values: dict[str, Oid] | None = None  # all refs, once something has asked for all of them
+        self._values_identity: Identity | None = None
+
+    def load(self) -> Mapping[str, Oid]:
+        """All refs, kept in memory: for who looks up or changes very many. Raises what `items` raises."""
+        identity = self.identity()
+        if self._values is None or self._values_identity != identity:
+            self._values = dict(self.items())
+            self._values_identity = identity
+        return self._values
 
     def find(self, name: str) -> Oid | None:
         """The value of one ref. Raises `CorruptFile` if the way to it is damaged."""
@@ -48,6 +58,8 @@ class PackedRefs:
             handle = self._current()
             if handle is None:
                 return None
+            if self._values is not None and self._values_identity == self._identity:
+                return self._values.get(name)
             start, end = self._seek(handle, key)
             block = handle.read_at(start, end - start)
             at = block.find(b" " + key + b"\n")
@@ -107,15 +119,19 @@ class PackedRefs:
         """
         if all(new is None and self.find(name) is None for name, new in changes.items()):
             return
-        values: dict[str, Oid | None] = dict(self.items())
+        values = dict(self.load())
         for name, new in changes.items():
-            values[name] = new
+            if new is None:
+                values.pop(name, None)
+            else:
+                values[name] = new
         lines = [_HEADER]
-        lines += [f"{oid} {name}\n".encode() for name, oid in sorted(values.items()) if oid is not None]
+        lines += [f"{oid} {name}\n".encode() for name, oid in sorted(values.items())]
         data = b"".join(lines)
         if len(data) > MAX_PACKED_BYTES:
             raise LimitExceeded(self._files.path(PACKED_REFS), len(data), MAX_PACKED_BYTES)
         self._files.replace(PACKED_REFS, data)
+        self._values, self._values_identity = values, self.identity()
 
     def identity(self) -> Identity | None:
         """Changes whenever the file does; None while there is none."""

@@ -164,6 +164,8 @@ class RefStore:
         """
         if len({move.ref for move in moves}) < len(moves):
             raise ValueError("two moves of one ref")
+        if len(moves) > MAX_LOOSE_MOVES:
+            self._packed.load()
         for move in moves:
             actual = self.resolve(move.ref)
             if actual != move.expected:
@@ -183,7 +185,12 @@ class RefStore:
         try:
             if len(values) > MAX_LOOSE_MOVES:
                 self._mark_changed()
+                known = self._packed_identity == self._packed.identity()
                 self._packed.rewrite(values)
+                if known:  # so that the names need not be read again
+                    for ref, new in values.items():
+                        self._packed_names.discard(ref) if new is None else self._packed_names.add(ref)
+                    self._packed_identity = self._packed.identity()
                 self._remove_loose(values)
             else:
                 # Deletions first: they may free the names of creations.
