@@ -87,6 +87,27 @@ def collect(storage: Storage, options: GcOptions, progress: Progress | None = No
             return _Run(storage, options, progress or _silent).run()
 
 
+def pack_loose(storage: Storage, level: int = SMALL_LEVEL) -> int:
+    """Put all loose objects but payloads into a new pack, whether anything needs them or not; how many."""
+    with storage.lock():
+        storage.adopt_loose()
+        storage.checkpoint()
+        graph = Graph(storage.index)
+        everything = Live(graph)
+        for kind in Kind:
+            for row, _ in graph.rows(kind):
+                everything.rows[kind][row] = 1
+        picker = Picker(graph, set())
+        with Packer(storage, level) as packer:
+            packed = 0
+            for kind, row, loc in picker.in_order(everything):
+                packer.add(kind, row, loc, starts=kind is Kind.NODE and graph.parent[row] == 0)
+                packed += 1
+            packer.seal()
+            sweep(storage, graph, everything, picker, set(), packer, full=False)
+        return packed
+
+
 class _Overtaken(Exception):
     """Another gc or a rebuild of the index has given rows to other objects since they were marked."""
 

@@ -303,6 +303,10 @@ class PackReader:
         if offset != size - head:
             raise CorruptFile(name, "a seek table that doesn't fit the file")
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Bytes of the file as they stand there."""
+        return self._handle.read_at(offset, size)
+
     def verify_name(self) -> bool:
         """Whether the file's bytes still have the hash that is its name."""
         digest, at = sha256(), 0

@@ -41,18 +41,21 @@ def value_of(kind: Kind, form: Form, raw: bytes) -> Value:
 
 def frame_arrivals(frame: Frame, row: int) -> Iterator[Arrival]:
     """Every object of a frame, as rows for the index. Raises `CorruptFile` or `CorruptObject`."""
-    for at in range(len(frame.lines)):
-        kind = frame.kind(at)
-        loc = place_packed(row, at)
-        if kind is Kind.MESSAGE:
-            oid, form, raw = frame.message(at)
-            yield Arrival(kind, oid, loc, payload_ids(raw) if form is Form.CONDENSED else None)
-        elif kind is Kind.NODE:
-            node, node_id = frame.node_and_oid(at)
-            yield Arrival(kind, node_id, loc, node)
-        else:
-            raw = frame.record(at)[1]
-            yield Arrival(kind, record_oid(raw), loc, value_of(kind, Form.PLAIN, raw))
+    return (line_arrival(frame, row, at) for at in range(len(frame.lines)))
+
+
+def line_arrival(frame: Frame, row: int, at: int) -> Arrival:
+    """The object of one line. Raises `CorruptFile` or `CorruptObject`."""
+    kind = frame.kind(at)
+    loc = place_packed(row, at)
+    if kind is Kind.MESSAGE:
+        oid, form, raw = frame.message(at)
+        return Arrival(kind, oid, loc, payload_ids(raw) if form is Form.CONDENSED else None)
+    if kind is Kind.NODE:
+        node, node_id = frame.node_and_oid(at)
+        return Arrival(kind, node_id, loc, node)
+    raw = frame.record(at)[1]
+    return Arrival(kind, record_oid(raw), loc, value_of(kind, Form.PLAIN, raw))
 
 
 def adopt_pack(files: Files, index: Index, db: sqlite3.Connection, pack: str, notice: Notice) -> list[Arrival]:

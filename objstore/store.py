@@ -24,6 +24,7 @@ from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
 from objstore.store_calls import StoreCalls
+from objstore.store_upkeep import StoreUpkeep
 from objstore.store_views import StoreViews
 from objstore.transaction import Transaction
 from refs.errors import NoSuchRef, RefExists
@@ -56,7 +57,7 @@ class NoteEntry:
     members: Mapping[str, Json]
 
 
-class Store(StoreCalls, StoreDrafts, StoreViews):
+class Store(StoreCalls, StoreDrafts, StoreUpkeep, StoreViews):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns
