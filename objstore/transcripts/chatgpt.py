@@ -179,7 +179,7 @@ def _said(key: str, node: Mapping[str, Json], assets: Assets, warn: Warner) -> _
 
 def _note(key: str, message: Mapping[str, Json]) -> dict[str, Json]:
     author, metadata = mapping(message.get("author")), mapping(message.get("metadata"))
-    content_type = mapping(message.get("content")).get("content_type")
+    content_type = string(mapping(message.get("content")).get("content_type"))
     weight, recipient = message.get("weight"), message.get("recipient")
     return {
         **kept_fields(message, _OF_THE_MESSAGE),

@@ -162,7 +162,7 @@ def _parts(content: Mapping[str, Json]) -> Iterator[Piece]:
 
 
 def _part(part: Json) -> Iterator[Piece]:
-    kind = mapping(part).get("content_type")
+    kind = string(mapping(part).get("content_type"))
     if isinstance(part, str):
         yield "text", part
     elif part is None:

@@ -194,7 +194,7 @@ def _fill(draft: Draft, record: Mapping[str, Json], warn: Warner) -> None:
 def _block(draft: Draft, block: Json, calls: dict[str | None, str], warn: Warner) -> None:
     """One block of content as a part. `calls` remembers the names of the tools that were called, by id."""
     found = mapping(block)
-    kind = found.get("type")
+    kind = string(found.get("type"))
     about = {"start_timestamp", "stop_timestamp", "type", "citations"}
     if kind == "text" and isinstance(found.get("text"), str):
         draft.extra(block=kept_fields(found, about - {"citations"} | {"text"}) or None)

@@ -68,9 +68,9 @@ def fields_of(value: Json) -> Mapping[str, Json] | None:
         given = {**given["data"], "type": given.get("type")}
     kind = string(given.get("type")) or ""
     if kind.endswith(_CHUNK):
-        given = {**given, "type": class_type(kind)}
-    known = given.get("type") in _ROLES or given.get("type") in ("chat", "remove")
-    return given if known and "content" in given else None
+        kind = class_type(kind) or ""
+    known = kind in _ROLES or kind in ("chat", "remove")
+    return {**given, "type": kind} if known and "content" in given else None
 
 
 @dataclass(slots=True)

@@ -167,7 +167,7 @@ def _split(info: Mapping[str, Json], parts: list[Mapping[str, Json]], warn: Warn
     results: list[_Piece] = []
     told = False
     for part in parts:
-        kind = part.get("type")
+        kind = string(part.get("type"))
         if results and kind != "tool" and (kind not in _EVENTS or kind == "step-start"):
             yield piece
             yield from results
@@ -189,7 +189,7 @@ def _split(info: Mapping[str, Json], parts: list[Mapping[str, Json]], warn: Warn
 
 
 def _add(draft: Draft, part: Mapping[str, Json]) -> None:
-    kind, words = part.get("type"), part.get("text")
+    kind, words = string(part.get("type")), part.get("text")
     if kind == "text" and isinstance(words, str):
         draft.extra(part=kept_fields(part, _OF_A_PART) or None)
         draft.text(words, _sendable(draft, part))

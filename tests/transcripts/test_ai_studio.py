@@ -8,7 +8,14 @@ from objstore.attachment import Attachment
 from objstore.message import AttachmentPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 from objstore.transcripts import ai_studio
 from objstore.transcripts.model import Certainty
-from tests.transcripts.conformance import read_files, read_path, real_file, survives_damage, texts
+from tests.transcripts.conformance import (
+    read_files,
+    read_path,
+    real_file,
+    survives_damage,
+    survives_odd_values,
+    texts,
+)
 
 
 def prompt(*chunks, **more):
@@ -114,7 +121,9 @@ def test_told_by_content():
 
 def test_damage_of_any_kind_raises_nothing():
     chunks = [user("q", driveImage={"id": "x"}), model("a", isThought=True), model(executableCode={"code": "1"})]
-    survives_damage(ai_studio, {"p": json.dumps(prompt(*chunks, runSettings={"model": "m"})).encode()})
+    files = {"p.json": json.dumps(prompt(*chunks, runSettings={"model": "m"})).encode()}
+    survives_damage(ai_studio, files)
+    survives_odd_values(ai_studio, files)
 
 
 @pytest.mark.parametrize(

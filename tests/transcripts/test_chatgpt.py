@@ -17,6 +17,7 @@ from tests.transcripts.conformance import (
     read_source,
     real_file,
     survives_damage,
+    survives_odd_values,
     texts,
 )
 
@@ -293,7 +294,9 @@ def test_damage_of_any_kind_raises_nothing():
         node("r", "c", "tool", {"content_type": "execution_output", "text": "1"}, name="python"),
         current_node="r",
     )
-    survives_damage(chatgpt, {"conversations.json": json.dumps([talk, talk]).encode()})
+    files = {"conversations.json": json.dumps([talk, talk]).encode()}
+    survives_damage(chatgpt, files)
+    survives_odd_values(chatgpt, files)
 
 
 # -- real and damaged files -----------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tests.transcripts.conformance import (
     read_path,
     real_file,
     survives_damage,
+    survives_odd_values,
     texts,
 )
 
@@ -195,7 +196,9 @@ def test_damage_of_any_kind_raises_nothing():
         said("a", parent_message_uuid=ROOT, attachments=[upload]),
         said("b", "assistant", content=blocks, parent_message_uuid="a"),
     )
-    survives_damage(claude_ai, {"conversations.json": json.dumps([talk, talk]).encode()})
+    files = {"conversations.json": json.dumps([talk, talk]).encode()}
+    survives_damage(claude_ai, files)
+    survives_odd_values(claude_ai, files)
 
 
 # -- real and damaged files -----------------------------------------------------------------------

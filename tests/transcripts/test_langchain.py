@@ -8,7 +8,15 @@ from objstore.attachment import Attachment
 from objstore.message import AttachmentPart, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, UnknownPart
 from objstore.transcripts import langchain
 from objstore.transcripts.model import Certainty
-from tests.transcripts.conformance import parents, read_files, read_path, real_file, survives_damage, texts
+from tests.transcripts.conformance import (
+    parents,
+    read_files,
+    read_path,
+    real_file,
+    survives_damage,
+    survives_odd_values,
+    texts,
+)
 
 
 def flat(kind, content="words", **more):
@@ -158,7 +166,9 @@ def test_damage_of_any_kind_raises_nothing():
     call = {"name": "f", "args": {"x": 1}, "id": "c1"}
     messages = [flat("human", id="a"), flat("ai", [{"type": "text", "text": "x"}], tool_calls=[call], id="b")]
     messages += [flat("tool", "1", tool_call_id="c1"), flat("remove", "", id="b")]
-    survives_damage(langchain, {"a.json": json.dumps(messages).encode()})
+    files = {"a.json": json.dumps(messages).encode()}
+    survives_damage(langchain, files)
+    survives_odd_values(langchain, files)
 
 
 @pytest.mark.parametrize("name", ["messages_to_dict", "dumpd_lc1", "model_dump_flat"])

@@ -204,3 +204,15 @@ def test_the_real_threads_of_an_agent():
     assert [len(made.entries) for made in outputs.transcripts] == [4, 2, 4]
     assert [len(made.heads) for made in outputs.transcripts] == [1, 1, 2]
     assert outputs.warnings == []
+
+
+def test_messages_with_values_of_any_type_raise_nothing(saver):
+    odd = [None, 7, "x", [], {}, [1], {"a": [1]}, [None], [{"type": "text"}], [{"type": []}]]
+    fields = ("content", "id", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata")
+    messages = [ai(f"m{i}", **{name: value}) for name in fields[2:] for i, value in enumerate(odd)]
+    messages += [Ext("m", "AIMessage", {"content": "x", name: value}) for name in fields[:2] for value in odd]
+    saver.checkpoint("1", None, [*messages, 7, "x", [], {"lc": 1, "type": "constructor", "id": [[]]}])
+    saver.write("1", {"type": {}, "content": ""}).write("1", [[1]], idx=1).write("1", 7, idx=2)
+    made = saver.read().only
+    assert len(made.entries) >= len(messages) - len(odd)
+    assert "unknown-message" in {warn.kind for warn in made.warnings}

@@ -285,3 +285,22 @@ def test_the_real_log_of_0_26():
     assert [len(made.entries) for made in outputs.transcripts] == [7, 4, 4, 2]
     assert sum(len(made.calls) for made in outputs.transcripts) == 8
     assert outputs.warnings == []
+
+
+def test_parts_with_values_of_any_type_raise_nothing(log):
+    log.tables(NEW, OLD)
+    odd = [None, True, 7, 0.5, "", "x", [], {}, [1], {"a": [1]}, {"id": []}, [{"id": {}}], "\ud83d"]
+    names = ("text", "name", "arguments", "output", "tool_call_id", "attachment", "attachments", "text_ref")
+    known = {"text": "x", "name": "f", "arguments": {}, "output": "", "provider_metadata": {"p": [0.5]}}
+    parts = [
+        {**known, "type": kind, name: value}
+        for kind in ("text", "reasoning", "tool_call", "tool_result", "attachment", "hologram")
+        for name in (*names, "provider_metadata", "redacted")
+        for value in odd
+    ]
+    log.add("messages", hash="a", role="assistant")
+    for i, part in enumerate(parts):
+        row = {"message_hash": "a", "position": i, "type": part["type"], "payload": json.dumps(part)}
+        log.add("parts", **row)
+    made = log.thread("t", "a").read().only
+    assert len(made.entries[0].message.parts) == len(parts)

@@ -9,7 +9,15 @@ from objstore.transcripts import open_webui
 from objstore.transcripts.databases import schema_of
 from objstore.transcripts.files import FileSource
 from objstore.transcripts.model import Certainty
-from tests.transcripts.conformance import parents, read_files, read_path, real_file, survives_damage, texts
+from tests.transcripts.conformance import (
+    parents,
+    read_files,
+    read_path,
+    real_file,
+    survives_damage,
+    survives_odd_values,
+    texts,
+)
 
 
 def message(key, parent, role="user", content="words", children=(), **more):
@@ -147,7 +155,9 @@ def test_damage_of_any_kind_raises_nothing():
     talk = chat(
         message("a", None, files=files, children=["b"]), message("b", "a", "assistant", model="m"), current="b"
     )
-    survives_damage(open_webui, {"chats.json": json.dumps([talk, talk]).encode()})
+    files = {"chats.json": json.dumps([talk, talk]).encode()}
+    survives_damage(open_webui, files)
+    survives_odd_values(open_webui, files)
 
 
 def test_damaged_lists_of_children():

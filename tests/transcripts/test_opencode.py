@@ -11,7 +11,16 @@ from objstore.transcripts import opencode
 from objstore.transcripts.databases import schema_of
 from objstore.transcripts.files import FileSource, FolderSource
 from objstore.transcripts.model import Certainty
-from tests.transcripts.conformance import parents, read_files, read_path, real_file, shape, survives_damage, texts
+from tests.transcripts.conformance import (
+    parents,
+    read_files,
+    read_path,
+    real_file,
+    shape,
+    survives_damage,
+    survives_odd_values,
+    texts,
+)
 
 START = 1767000000000  # milliseconds
 
@@ -234,7 +243,9 @@ def test_told_by_content(tmp_path):
 
 def test_damage_of_any_kind_raises_nothing(tmp_path):
     talk = export(message("u"), message("m", "assistant", 1, tool(), {"type": "text", "text": "x"}, modelID="m"))
-    survives_damage(opencode, {"a.json": json.dumps(talk).encode()})
+    files = {"a.json": json.dumps(talk).encode()}
+    survives_damage(opencode, files)
+    survives_odd_values(opencode, files)
     survives_damage(opencode, {name: json.dumps(record).encode() for name, record in STORAGE}, cuts=8, flips=8)
     make_database(tmp_path / "a.db")
     survives_damage(opencode, {"a.db": (tmp_path / "a.db").read_bytes()}, cuts=10, flips=40)
