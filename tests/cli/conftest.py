@@ -1,4 +1,4 @@
-"""The program in this process: `dag("log", "-n", "5")` in a folder of its own, nothing of the machine's environment."""
+"""The program in this process: `dag("log", "-n", "5")`, in a folder of its own, away from the environment."""
 
 from __future__ import annotations
 
@@ -63,9 +63,7 @@ class Dag:
         from objstore import Kind, Store  # noqa: PLC0415
 
         with Store.open(self.folder / ".dag") as store:
-            return tuple(
-                sum(1 for _ in store.storage.database.ids(kind)) for kind in (Kind.MESSAGE, Kind.NODE)
-            )
+            return tuple(sum(1 for _ in store.storage.database.ids(kind)) for kind in (Kind.MESSAGE, Kind.NODE))
 
 
 ENVIRON = {

@@ -94,7 +94,16 @@ def test_a_revision_is_where_the_conversation_ends(dag):
 
 def test_every_part_can_be_shown_as_text_and_markdown(full):
     for out in (full("cat").out, full("cat", "--format", "markdown").out):
-        for word in ("Be brief.", "image/png", "hm", "I'll look ```here```.", "find", "found", "timed out", "video"):
+        for word in (
+            "Be brief.",
+            "image/png",
+            "hm",
+            "I'll look ```here```.",
+            "find",
+            "found",
+            "timed out",
+            "video",
+        ):
             assert word in out
 
 

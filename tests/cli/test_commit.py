@@ -126,9 +126,10 @@ def test_another_conversation_is_named_by_option_or_environment(dag):
     dag("commit", "-m", "b", DAG_CONVERSATION="work/today")
     assert [each["conversation"] for each in dag("list", "--json").json()] == ["trip", "work/today"]
     assert dag("log", "--json", DAG_CONVERSATION="work/today").json()["first_line"] == "b"
-    assert dag("rev-parse", "HEAD@{0}", "@", "HEAD", DAG_CONVERSATION="trip").out.split() == [
-        dag("rev-parse", "trip").out.strip()
-    ] * 3
+    assert (
+        dag("rev-parse", "HEAD@{0}", "@", "HEAD", DAG_CONVERSATION="trip").out.split()
+        == [dag("rev-parse", "trip").out.strip()] * 3
+    )
 
 
 def test_a_history_that_diverges_is_refused_with_the_place_and_both_ways_on(dag):

@@ -44,9 +44,7 @@ def test_messages_come_newest_first_with_id_role_time_and_first_line(dag):
 def test_oneline_is_one_line_a_message(dag):
     dag("commit", dag.write("a.json", said("one\nmore", "two")))
     ids = dag("rev-parse", "HEAD", "HEAD~1").out.split()
-    assert dag("log", "--oneline").out == (
-        f"{ids[0][:8]} (HEAD -> main) assistant: two\n{ids[1][:8]} user: one\n"
-    )
+    assert dag("log", "--oneline").out == (f"{ids[0][:8]} (HEAD -> main) assistant: two\n{ids[1][:8]} user: one\n")
 
 
 def test_names_stand_beside_their_nodes(forked):
