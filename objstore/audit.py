@@ -56,7 +56,7 @@ def audit(files: Files, fresh: Index) -> Iterator[Finding]:
                 for row, there in _difference(old.execute(query), new.execute(query)):
                     if there:
                         yield error("wrong-index", INDEX, f"the {what} of {row[0]}… isn't what the object says")
-            yield from _named(files, index)
+            yield from _named(files, index, fresh)
     except DagError as failure:
         yield error("bad-index", INDEX, str(failure))
     finally:
@@ -122,11 +122,11 @@ def _stands(
         return False
 
 
-def _named(files: Files, index: Index) -> Iterator[Finding]:
+def _named(files: Files, index: Index, fresh: Index) -> Iterator[Finding]:
     refs = RefStore(files)
     try:
         for ref, oid in refs.list():
-            if all(index.row(kind, oid) is None for kind in (Kind.NODE, Kind.DESCRIPTION)):
+            if any(fresh.row(kind, oid) and not index.row(kind, oid) for kind in (Kind.NODE, Kind.DESCRIPTION)):
                 yield error("wrong-index", ref, f"the index doesn't know {oid}, which this ref names")
     except DagError:
         return  # the refs' own check tells

@@ -91,6 +91,7 @@ def pack_loose(storage: Storage, level: int = SMALL_LEVEL) -> int:
     """Put all loose objects but payloads into a new pack, whether anything needs them or not; how many."""
     with storage.lock():
         storage.adopt_loose()
+        loose = storage.index.loose_count()
         storage.checkpoint()
         graph = Graph(storage.index)
         everything = Live(graph)
@@ -99,13 +100,11 @@ def pack_loose(storage: Storage, level: int = SMALL_LEVEL) -> int:
                 everything.rows[kind][row] = 1
         picker = Picker(graph, set())
         with Packer(storage, level) as packer:
-            packed = 0
             for kind, row, loc in picker.in_order(everything):
                 packer.add(kind, row, loc, starts=kind is Kind.NODE and graph.parent[row] == 0)
-                packed += 1
             packer.seal()
             sweep(storage, graph, everything, picker, set(), packer, full=False)
-        return packed
+        return loose
 
 
 class _Overtaken(Exception):

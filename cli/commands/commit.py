@@ -10,6 +10,7 @@ from cli.completion import conversations
 from cli.context import App, pass_app
 from cli.failures import say
 from cli.inputs import History, read_history, shortened
+from cli.maintenance import after_writing
 from cli.render import SCHEMA, count, one_line
 from objstore.message import Message
 from objstore.store import Store
@@ -88,6 +89,9 @@ def command(
         else:
             done = Done(name, *app.store.commit_history(name, history.messages, note=history.notes))
     except RefChanged as error:
+        if not after_head and _overtaken(app.store, error):
+            Done(name, NodeId(Oid(error.actual or "")), 0).tell(app, as_json)
+            return
         kept, head = _kept_apart(app.store, name, error)
         if as_json:
             Done(kept, head, len(history.messages)).tell(app, as_json)
@@ -99,6 +103,7 @@ def command(
         error.hint = "--fork NAME makes a second conversation of it, --append adds its messages after the head"
         raise
     done.tell(app, as_json)
+    after_writing(app.store)
 
 
 def _onto_fork(store: Store, name: str, fork: str, history: History, after_head: bool, named: bool) -> Done:
@@ -113,6 +118,14 @@ def _onto_fork(store: Store, name: str, fork: str, history: History, after_head:
     head = store.save_chain(history.messages, start, note=history.notes)
     store.fork(head, fork)
     return Done(fork, head, len(history.messages) - known)
+
+
+def _overtaken(store: Store, error: RefChanged) -> bool:
+    """Whether another writer has stored the same history, or more of it, in the meantime."""
+    if error.stored is None or error.actual is None:
+        return False
+    stored, actual = NodeId(Oid(error.stored)), NodeId(Oid(error.actual))
+    return store.common_ancestor(stored, actual) == stored
 
 
 def _kept_apart(store: Store, name: str, error: RefChanged) -> tuple[str, NodeId]:
