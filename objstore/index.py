@@ -117,7 +117,7 @@ class Index:
 
     def open(self) -> bool:
         """Open what is there; False if there is nothing, or not an index of this version."""
-        modes = ("rw",)
+        modes: tuple[str, ...] = ("rw",)
         if self._read_only:
             # A write-ahead log needs a file for its readers to meet in, which can't be made in such a folder.
             modes = ("ro",) if os.path.exists(f"{self.path}-wal") else ("ro", "ro&immutable=1")

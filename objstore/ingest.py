@@ -91,8 +91,7 @@ class Ingest:
 
     def add(self, transcript: Transcript) -> Ingested:
         """Store one conversation and set its refs. Reads `transcript.entries` to its end."""
-        name = conversation_name(self._pattern, transcript)
-        done = Ingested(transcript.format, transcript.id, name, transcript.place, transcript.title)
+        done = Ingested(transcript.format, transcript.id, "", transcript.place, transcript.title)
         chains = _Chains()
         chunk: list[Entry] = []
         for entry in transcript.entries:
@@ -103,7 +102,7 @@ class Ingest:
         self._put_chunk(chunk, chains, done)
         done.warnings = transcript.warnings
         done.title = transcript.title
-        done.name = name = conversation_name(self._pattern, transcript)
+        done.name = conversation_name(self._pattern, transcript)
         self._put_calls(transcript, chains, done)
         self._set_refs(transcript, chains, done)
         if len(self._transaction.batch.objects) >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
@@ -128,7 +127,7 @@ class Ingest:
             oid = node.id
             chains.add(entry, oid, node)
             made.append((entry, oid, node, condensed))
-        absent = self._store.storage.database.missing(Kind.NODE, {oid for _, oid, _, _ in made})
+        absent = self._absent({oid: node.parent for _, oid, node, _ in made})
         notes: dict[str, Mapping[str, Json]] = {}
         for entry, oid, node, condensed in made:
             done.messages += 1
@@ -145,6 +144,29 @@ class Ingest:
             self._transaction.put_record(note)
         if self._bytes >= BATCH_BYTES and not self._moved:
             self.flush()  # in the middle of a long session: no ref points there yet, but it is young
+
+    def _absent(self, parents: Mapping[NodeId, NodeId]) -> set[Oid]:
+        """Those of some nodes, given with their parents and parents first, that are not stored.
+
+        A stored node implies all before it, and a missing one all behind it: mostly the first and the last
+        nodes tell of the rest.
+        """
+        index = self._store.storage.index
+        absent: set[Oid] = set()
+        unsure: dict[NodeId, None] = {}
+        for oid, parent in parents.items():
+            if parent in absent or (parent not in unsure and index.row(Kind.NODE, oid) is None):
+                absent.add(oid)
+            else:
+                unsure[oid] = None
+        inner = {parents[oid] for oid in unsure}
+        for leaf in [oid for oid in unsure if oid not in inner]:
+            if index.row(Kind.NODE, leaf) is not None:
+                before = leaf
+                while before in unsure:
+                    del unsure[before]
+                    before = parents[before]
+        return absent | index.missing(Kind.NODE, unsure)
 
     def _put_node(self, message: Message, condensed: Condensed, oid: NodeId, node: Node) -> None:
         self._transaction.put_message(message, condensed)

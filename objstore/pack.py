@@ -29,6 +29,7 @@ from objstore.limits import (
 )
 from objstore.loose import Form
 from objstore.node import Node, plain_node_id
+from objstore.records import Note
 from refs.errors import CorruptFile, DagError, InvalidValue
 from refs.files import Files, Handle
 from refs.ids import ROOT, MessageId, NodeId, Oid, is_oid
@@ -143,10 +144,10 @@ class PackWriter:
             line = dumps({"node": members})
         self._frame.nodes[oid] = self._add(line, Kind.NODE, oid)
 
-    def record(self, kind: Kind, oid: Oid, raw: bytes) -> None:
-        """A call, note or description by its canonical bytes."""
+    def record(self, kind: Kind, oid: Oid, raw: bytes, value: object = None) -> None:
+        """A call, note or description by its canonical bytes; faster with its value."""
         self._make_room(_NODE_ROOM)
-        line = raw if kind is Kind.DESCRIPTION else _shorten(kind, raw, self._frame)
+        line = raw if kind is Kind.DESCRIPTION else _shorten(kind, raw, value, self._frame)
         self._add(line, kind, oid)
 
     def drain(self) -> list[Placed]:
@@ -248,9 +249,12 @@ def _back(lines: dict[Oid, int], oid: Oid, here: int) -> int | str:
     return oid if at is None else here - at
 
 
-def _shorten(kind: Kind, raw: bytes, frame: _Frame) -> bytes:
+def _shorten(kind: Kind, raw: bytes, held: object, frame: _Frame) -> bytes:
     """A call or note with the nodes it names as references."""
     here = len(frame.lines)
+    if isinstance(held, Note):
+        nodes = [[_back(frame.nodes, Oid(oid), here), about] for oid, about in sorted(held.nodes.items())]
+        return b'{"at":"%b","nodes":%b,"note":"%b"}' % (held.at.encode(), dumps(nodes), held.note.encode())
     value = loads_exactly(raw)
     if kind is Kind.CALL:
         for key in ("head_input", "head_output"):
