@@ -40,7 +40,7 @@ def sniff(file_start: bytes, name: str) -> Certainty:
 
 def read(source: Source) -> Iterator[ReaderOutput]:
     """One transcript for each session in which something was said."""
-    ids: set[str] = set()
+    ids: dict[str, int] = {}
     for file in source.files():
         warnings: list[Warn] = []
         empty = 0
@@ -127,10 +127,10 @@ def _sessions(file: SourceFile, warn: Warner) -> Iterator[_Session]:
     yield session
 
 
-def _transcript(session: _Session, file: SourceFile, warnings: list[Warn], ids: set[str]) -> Transcript:
+def _transcript(session: _Session, file: SourceFile, warnings: list[Warn], ids: dict[str, int]) -> Transcript:
     wanted = session.started or "before the first session"
-    name = next(id for i in range(len(ids) + 1) if (id := f"{wanted} ({i + 1})" if i else wanted) not in ids)
-    ids.add(name)
+    again = ids[wanted] = ids.get(wanted, 0) + 1
+    name = wanted if again == 1 else f"{wanted} ({again})"
     made = Transcript(FORMAT, name, (), warnings=list(warnings), place=f"{file.name}: line {session.line}")
     made.created_at = time_of(session.started)
     made.model = session.model

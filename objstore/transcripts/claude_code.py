@@ -6,8 +6,9 @@ by the tool call that started it. What was copied from another session stands in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Final
 
 from objstore.jsonvalue import Json
@@ -16,7 +17,7 @@ from objstore.transcripts.build import message_or_none, note_of, time_of
 from objstore.transcripts.claude_code_rows import LOGLINES, Kind, Rereader, Rows, prompt_hash, scan, session_of
 from objstore.transcripts.claude_code_tree import Tree, grow
 from objstore.transcripts.draft import Draft, mapping, string
-from objstore.transcripts.graph import children_of, parents_first, unpaired_tools
+from objstore.transcripts.graph import Forest, cut_cycles, parents_first, unpaired_tools
 from objstore.transcripts.jsonfile import read_json
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.peek import values_in
@@ -35,7 +36,8 @@ _SIDECARS: Final = {
     "custom-title": "customTitle",
     "ai-title": "aiTitle",
 }
-_SESSION_COST: Final = 16  # how often a record may be told, on average, in sessions that share their past
+_SESSION_COST: Final = 8  # how often a record may be told, on average, in sessions that share their past
+_MAX_CALLERS: Final = 1000  # calls looked at for the one that put a message there
 _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
@@ -106,8 +108,8 @@ def _read_metas(rows: Rows, files: list[SourceFile]) -> None:
         about = mapping(read_json(file, lambda kind, place, text: None))
         agent = file.name.rpartition("/")[2].removesuffix(_META_SUFFIX).removeprefix("agent-")
         call_id = about.get("toolUseId")
-        if isinstance(call_id, str) and call_id not in rows.agents.get(agent, ()):
-            rows.agents.setdefault(agent, []).insert(0, call_id)
+        if isinstance(call_id, str):
+            rows.agents[agent] = {call_id: None, **rows.agents.get(agent, {})}
 
 
 def _callers(rows: Rows) -> dict[str, int]:
@@ -180,35 +182,24 @@ class _Telling:
         self._set_heads(skipped)
 
     def _order(self) -> list[int]:
-        """Parents first, and each side chain after the message that called it."""
+        """Parents first, and each side chain after the chain that called it."""
         wanted = _above(self.tree, [leaf for leaves in self.sessions.values() for leaf in leaves])
         parents = {row: parent for row, parent in self.tree.parents.items() if row in wanted}
-        below = children_of(parents)
-        order: list[int] = []
-        waiting = sorted(below.get(None, ()), key=lambda row: (self.rows.lane[row] != 0, row))
-        started: set[int] = set()
-        while waiting:
-            late = []
-            for root in waiting:
-                caller = self._starter(root)
-                if caller is None or caller in started or caller not in wanted:
-                    chain = _below(below, root)
-                    started.update(chain)
-                    order.extend(row for row in parents_first({each: parents[each] for each in sorted(chain)}))
-                else:
-                    late.append(root)
-            if len(late) == len(waiting):  # they wait for each other: told without their callers
-                order.extend(
-                    parents_first({row: parents[row] for root in late for row in sorted(_below(below, root))})
-                )
-                break
-            waiting = late
-        return order
+        chains: dict[int, list[int]] = {}
+        root_of: dict[int, int] = {}
+        for row in parents_first(parents):
+            parent = parents[row]
+            root_of[row] = row if parent is None else root_of[parent]
+            chains.setdefault(root_of[row], []).append(row)
+        callers = Forest({root: root_of.get(self._starter(root)) for root in chains})
+        # Agents that call each other: one of them is told without its caller.
+        cut_cycles(callers, lambda root: None)
+        return [row for root in parents_first(callers.parents) for row in chains[root]]
 
-    def _starter(self, root: int) -> int | None:
-        """The message whose call started the chain of `root`, as far as the agent's id tells."""
+    def _starter(self, root: int) -> int:
+        """The message whose call started the chain of `root`, as far as the agent's id tells; -1 for none."""
         calls = self.rows.agents.get(self.rows.lanes[self.rows.lane[root]], ())
-        return next((self.callers[call_id] for call_id in calls if call_id in self.callers), None)
+        return next((self.callers[call_id] for call_id in calls if call_id in self.callers), -1)
 
     def _entry(self, row: int, parent: int | None, reader: Rereader) -> Entry | None:
         rows = self.rows
@@ -244,10 +235,10 @@ class _Telling:
         rows = self.rows
         if rows.kind[row] != Kind.PROMPT or not rows.lane[row]:
             return None
-        started = rows.agents.get(rows.lanes[rows.lane[row]], []) if parent is None else []
+        started: Iterable[str] = rows.agents.get(rows.lanes[rows.lane[row]], ()) if parent is None else ()
         given = prompt_hash(record)
-        asked = rows.prompts.get(given, []) if given is not None else []
-        for call_id in (*started, *asked):
+        asked: Iterable[str] = rows.prompts.get(given, ()) if given is not None else ()
+        for call_id in islice(chain(started, asked), _MAX_CALLERS):
             if call_id not in self.claimed and self.callers.get(call_id) in self.told:
                 self.claimed.add(call_id)
                 return call_id
@@ -332,15 +323,6 @@ class _Telling:
         chosen = next((i for i, head in enumerate(heads) if head.label == self.transcript.id), len(heads) - 1)
         if heads:
             heads[chosen] = Head(heads[chosen].key, heads[chosen].label, True, self.transcript.title)
-
-
-def _below(below: Mapping[int | None, list[int]], root: int) -> set[int]:
-    found, waiting = {root}, [root]
-    while waiting:
-        children = below.get(waiting.pop(), ())
-        found.update(children)
-        waiting.extend(children)
-    return found
 
 
 def _count(value: object) -> int | None:

@@ -74,7 +74,7 @@ class Rows:
     names: dict[str, str] = field(default_factory=dict)  # of the tools, by call id
     used: ToolUse[int] = field(default_factory=ToolUse)
     prompts: dict[int, list[str]] = field(default_factory=dict)  # ids of the calls that gave a prompt, by its hash
-    agents: dict[str, list[str]] = field(default_factory=dict)  # ids of the calls that started an agent
+    agents: dict[str, dict[str, None]] = field(default_factory=dict)  # ids of the calls that started an agent
     titles: dict[str, dict[int, str]] = field(default_factory=dict)  # by session, then by rank
     summaries: list[tuple[str | None, str]] = field(default_factory=list)  # (the message it is about, its text)
     held: dict[int, list[Json]] = field(default_factory=dict)  # by file: records that can't be read again
@@ -183,6 +183,8 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
         return
     row = len(rows.keys)
     key = uuid or f"{rows.files[file].name}#{record.line}.{record.index}"
+    while key in rows.by_key:
+        key += "~"
     rows.by_key[key] = row
     rows.keys.append(key)
     rows.above.append(_above(rows, value, kind))
@@ -242,7 +244,7 @@ def _scan_blocks(rows: Rows, row: int, value: Mapping[str, Json], content: list[
             rows.used.results.append((row, block["tool_use_id"]))
             agent = mapping(value.get("toolUseResult")).get("agentId")
             if isinstance(agent, str):
-                rows.agents.setdefault(agent, []).append(block["tool_use_id"])
+                rows.agents.setdefault(agent, {})[block["tool_use_id"]] = None
 
 
 _EVENTS: Final = frozenset({"user", "assistant", "system", "summary", "progress", "attachment"})
@@ -267,8 +269,8 @@ def _scan_about(rows: Rows, interned: _Interned, value: Mapping[str, Json]) -> N
     elif kind == "progress":
         data = mapping(value.get("data"))
         agent, call_id = data.get("agentId"), value.get("parentToolUseID")
-        if isinstance(agent, str) and isinstance(call_id, str) and call_id not in rows.agents.get(agent, ()):
-            rows.agents.setdefault(agent, []).append(call_id)
+        if isinstance(agent, str) and isinstance(call_id, str):
+            rows.agents.setdefault(agent, {})[call_id] = None
 
 
 def _hash(value: Json) -> int:

@@ -112,7 +112,7 @@ class _Session:
     def __init__(self, file: SourceFile, session: str) -> None:
         self._file = file
         self.transcript = Transcript(FORMAT, session, self._entries(), place=file.name)
-        self._keys: set[str] = set()
+        self._keys: dict[str, int] = {}
         self._active: _Turn | None = None
 
     def _entries(self) -> Iterator[Entry]:
@@ -182,9 +182,12 @@ class _Session:
         key = string(given.get("id")) or place
         if key in self._keys:
             self.transcript.warn("duplicate-id", place, key[:80])
-            key = next(f"{key}~{i}" for i in range(2, len(self._keys) + 3) if f"{key}~{i}" not in self._keys)
-        self._keys.add(key)
-        return key
+        made = key
+        while made in self._keys:
+            self._keys[key] += 1
+            made = f"{key}~{self._keys[key]}"
+        self._keys[made] = 1
+        return made
 
     def _about(self, given: Mapping[str, Json]) -> None:
         transcript = self.transcript

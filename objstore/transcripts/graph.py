@@ -12,7 +12,8 @@ from objstore.transcripts.warnings import Warner
 
 K = TypeVar("K", bound=Hashable)
 _MAX_SAME_CALLS: Final = 1000  # calls of one id
-_MAX_REPAIRS: Final = 1000  # each looks at all records
+_MAX_TRIES: Final = 64  # records before one whose parent is missing
+_STEPS_A_KEY: Final = 8  # how far repairs may walk in all, for each key
 
 
 @dataclass(slots=True)
@@ -68,10 +69,11 @@ def plant(parents: Mapping[str, str | None], warn: Warner, *, attach_dangling: b
 
 def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
     """Make every chain of parents end. `tell` gets the key at which a cycle of the source was cut."""
-    position = {key: i for i, key in enumerate(forest.parents)}
+    keys = list(forest.parents)
+    position = {key: i for i, key in enumerate(keys)}
+    steps = _STEPS_A_KEY * len(keys)
     done: set[K] = set()
-    repairs = 0
-    for start in list(forest.parents):
+    for start in keys:
         path: dict[K, None] = {}
         key: K | None = start
         while key is not None and key not in done and key not in path:
@@ -83,8 +85,8 @@ def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
             guessed = next((each for each in cycle if each in forest.inferred), None)
             if guessed is not None:
                 # The record before it is its own descendant: the one before those is what it follows.
-                repairs += 1
-                _attach_elsewhere(forest, guessed, position[guessed] if repairs <= _MAX_REPAIRS else 0)
+                earlier = keys[max(0, position[guessed] - _MAX_TRIES) : position[guessed]]
+                steps -= _attach_elsewhere(forest, guessed, earlier, steps)
             else:
                 first = min(cycle, key=position.__getitem__)
                 tell(first)
@@ -92,19 +94,22 @@ def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
         done.update(path)
 
 
-def _attach_elsewhere(forest: Forest[K], key: K, position: int) -> None:
-    """Attach `key` to the nearest record before `position` that does not descend from it, or to none."""
-    below = forest.children()
-    descendants, waiting = {key}, [key]
-    while waiting:
-        for child in below.get(waiting.pop(), ()):
-            if child not in descendants:
-                descendants.add(child)
-                waiting.append(child)
-    earlier = list(forest.parents)[:position]
-    forest.parents[key] = next((each for each in reversed(earlier) if each not in descendants), None)
-    if forest.parents[key] is None:
-        forest.inferred.discard(key)
+def _attach_elsewhere(forest: Forest[K], key: K, earlier: list[K], steps: int) -> int:
+    """Attach `key` to the last of `earlier` that does not descend from it, or to none. Gives the steps it took."""
+    taken = 0
+    for candidate in reversed(earlier):
+        seen: set[K] = set()
+        above: K | None = candidate
+        while above is not None and above != key and above not in seen and taken < steps:
+            taken += 1
+            seen.add(above)
+            above = forest.parents[above]
+        if above is None:
+            forest.parents[key] = candidate
+            return taken
+    forest.parents[key] = None
+    forest.inferred.discard(key)
+    return taken
 
 
 def parents_first(parents: Mapping[K, K | None]) -> list[K]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from objstore.jsonvalue import EMPTY, Json
+from objstore.limits import MAX_FILE_WARNINGS
 from objstore.message import Message
 
 IMPORTER: Final = "msgdag 1"
@@ -107,8 +108,15 @@ class Transcript:
     place: str = ""
     """Which file (and where in it) this came from, for reports."""
 
+    _told: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
     def warn(self, kind: str, place: str, text: str = "") -> None:
-        self.warnings.append(Warn(kind, place, text))
+        """Add a warning. No more than `MAX_FILE_WARNINGS` of one kind: they must not grow with the file."""
+        told = self._told[kind] = self._told.get(kind, 0) + 1
+        if told < MAX_FILE_WARNINGS:
+            self.warnings.append(Warn(kind, place, text))
+        elif told == MAX_FILE_WARNINGS:
+            self.warnings.append(Warn(kind, place, "and more of this kind that are not listed"))
 
     def read_all(self) -> list[Entry]:
         """All entries in memory: for tests and small sources."""

@@ -496,3 +496,20 @@ def test_the_damaged_samples_give_the_right_result(name, conversations, messages
     assert len({entry.key for transcript in outputs.transcripts for entry in transcript.entries}) == messages
     assert sum(len(transcript.heads) for transcript in outputs.transcripts) == leaves
     assert outputs.warnings == warnings
+
+
+def test_a_uuid_that_looks_like_a_place_takes_no_other_records_key():
+    nameless = {"type": "assistant", "parentUuid": "s-1.jsonl#2.0", "message": {"content": "b"}}
+    made = read(row("user", "s-1.jsonl#2.0", None, "a"), nameless).only
+    assert texts(made) == [("user", "a"), ("assistant", "b")]
+
+
+def test_agents_are_told_after_their_callers_in_whatever_order_they_were_written():
+    depth, rows = 200, []
+    for i in reversed(range(depth)):
+        side = {"isSidechain": True, "agentId": f"x{i}"}
+        rows.append(row("user", f"g{i}", None, f"prompt {i}", **side))
+        rows.append(said(f"a{i}", f"g{i}", call(f"t{i + 1}", "Task", prompt=f"prompt {i + 1}"), **side))
+        rows.append({"type": "progress", "parentToolUseID": f"t{i + 1}", "data": {"agentId": f"x{i + 1}"}})
+    called = {entry.key: entry.called_by for entry in read(*rows).only.entries if entry.called_by}
+    assert called == {f"g{i}": f"a{i - 1}" for i in range(1, depth)}

@@ -209,3 +209,9 @@ def test_the_damaged_sample_gives_the_right_result():
     ]
     assert len(outputs.only.heads) == 1
     assert outputs.warnings == ["duplicate-tool-result"]
+
+
+def test_one_id_many_times_in_a_set_list_gives_as_many_messages():
+    same = [turn("user", "1", str(i)) for i in range(5)]
+    made = read_log(ABOUT, turn("user", "1~2", "x"), {"$set": {"messages": same}}).only
+    assert [text for _, text in texts(made)] == ["x", "0", "1", "2", "3", "4"]

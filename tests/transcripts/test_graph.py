@@ -124,3 +124,13 @@ def test_calls_of_one_id_are_answered_one_after_the_other():
         )
         == []
     )
+
+
+def test_many_records_that_stand_before_their_dangling_parents_all_get_a_place():
+    pairs = {}
+    for i in range(3000):
+        pairs |= {f"child{i}": f"late{i}", f"late{i}": "gone"}
+    forest = plant(pairs, Warned())
+    assert len(forest.order) == len(pairs)
+    assert forest.parents["late0"] is None
+    assert forest.parents["late1"] == "late0"
