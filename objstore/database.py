@@ -187,17 +187,21 @@ class Database:
         return form, raw
 
     def _at_place(self, kind: Kind, oid: Oid, read: Callable[[Location], _T]) -> _T:
-        try:
-            return read(self.locate(kind, oid))
-        except (ObjectMissing, FileNotFoundError):
-            # Moved between the look into the index and the look into the file: the index knows better now.
-            self._refresh()
+        for again in (False, True):
             try:
                 return read(self.locate(kind, oid))
-            except FileNotFoundError as error:
-                raise CorruptObject(kind, oid, f"its file is gone ({error.filename})") from error
-        except CorruptFile as error:
-            raise CorruptObject(kind, oid, str(error)) from error
+            except (ObjectMissing, FileNotFoundError) as error:
+                # Moved between the look into the index and the look into the file: the index knows better now.
+                if again and isinstance(error, FileNotFoundError):
+                    raise CorruptObject(kind, oid, f"its file is gone ({error.filename})") from error
+                if again:
+                    raise
+            except CorruptFile as error:
+                # A damaged index takes itself away when it is noticed, and is built anew.
+                if again or error.path != self._index.path:
+                    raise CorruptObject(kind, oid, str(error)) from error
+            self._refresh()
+        raise AssertionError
 
 
 def oid_in(frame: Frame, kind: Kind, line: int) -> Oid:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ START: Final = 256
 """Where the first record begins."""
 _RECORD: Final = struct.Struct("<4sI16s")  # magic, payload size, checksum
 _RECORD_MAGIC: Final = b"DAGR"
+_MAX_CANDIDATES: Final = 16
+"""Places tried behind a damaged record: what looks like the beginning of one by chance comes once in 4 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,22 @@ class Journal:
         self._boot = boot
         self._handle: Handle | None = None
         self._start = START
+        self.damaged = 0
+        """How many places the latest reading had to pass over, with whole records behind them."""
 
     def exists(self) -> bool:
         return self._files.stat(JOURNAL) is not None
 
     def create(self) -> None:
         """A new, empty journal, durably."""
-        self._files.replace(JOURNAL, self._header(sha256(self._boot).digest()[:16], b"\0" * 16, 0, START))
+        self._files.replace(JOURNAL, self._header(os.urandom(16), _NOWHERE, 0, START))
+
+    def put_aside(self) -> str:
+        """Give a journal that can't be read another name; that name."""
+        self.close()
+        name = f"{JOURNAL}.damaged-{os.urandom(4).hex()}"
+        self._files.rename(JOURNAL, name)
+        return name
 
     def pending(self) -> bool:
         """Whether something recorded may not have been applied. Needs no lock.
@@ -86,9 +98,15 @@ class Journal:
         After a clean stop nothing; after a crash of the process the tail not yet marked; after a crash of
         the machine (another boot) everything since the journal was last emptied.
         """
-        header = self._read_header()
-        size = self._open().size()
-        return size > START if header.boot != self._boot else header.applied != size
+        return self.another_boot() or self.cut_short()
+
+    def another_boot(self) -> bool:
+        """Whether the machine was started anew since something was recorded."""
+        return self._read_header().boot != self._boot and self._open().size() > START
+
+    def cut_short(self) -> bool:
+        """Whether the latest record isn't marked as applied: somebody is at it, or was stopped."""
+        return self._read_header().applied != self._open().size()
 
     def position(self) -> Position:
         """Up to where the journal has been applied."""
@@ -127,11 +145,13 @@ class Journal:
             raise
         return Position(header.id.hex(), self._start + len(data))
 
-    def cut(self) -> None:
-        """Take back the latest record: what belongs to it could not be written."""
+    def cut(self) -> bool:
+        """Take back the latest record: what belongs to it could not be written. Whether that was possible."""
         with contextlib.suppress(StorageFailure):  # else its checksum or the next writer deals with it
             self._open().truncate(self._start)
             self._open().sync()
+            return True
+        return False
 
     def mark(self, position: Position) -> bytes:
         """Note that everything up to `position` has been applied; the new `state`.
@@ -145,25 +165,47 @@ class Journal:
         """(record, its end) of what is pending, oldest first; what was torn behind them is cut off."""
         handle = self._open()
         header = self._read_header()
-        at = header.applied if header.boot == self._boot else START
-        size = handle.size()
-        while at < size:
-            found = self._record_at(handle, header.id, at, size)
-            if found is None:
-                # Only an append that never returned can leave this: nothing in it was acknowledged.
-                handle.truncate(at)
-                break
+        # A process may have been killed before its sync: what follows from a record must not be safe before it.
+        handle.sync()
+        end = header.applied if header.boot == self._boot else START
+        for found in self._records(end):
             yield found
-            at = found[1]
+            end = found[1]
+        if end < handle.size():
+            # Only an append that never returned can leave this: nothing in it was acknowledged.
+            handle.truncate(end)
 
     def records(self) -> Iterator[tuple[Record, int]]:
         """All whole records since the journal was last emptied."""
+        return self._records(START)
+
+    def _records(self, at: int) -> Iterator[tuple[Record, int]]:
+        """Whole records from `at` on; damage that has whole records behind it is passed over and counted."""
         handle = self._open()
-        header = self._read_header()
-        at, size = START, handle.size()
-        while at < size and (found := self._record_at(handle, header.id, at, size)) is not None:
+        journal, size = self._read_header().id, handle.size()
+        self.damaged = 0
+        while at < size:
+            found = self._record_at(handle, journal, at, size)
+            if found is None:
+                found = self._resume(handle, journal, at, size)
+                if found is None:
+                    return
+                self.damaged += 1
             yield found
             at = found[1]
+
+    def _resume(self, handle: Handle, journal: bytes, at: int, size: int) -> tuple[Record, int] | None:
+        """The first whole record behind a place where there is none."""
+        rest = handle.read_at(at, size - at)
+        place = 0
+        for _ in range(_MAX_CANDIDATES):
+            place = rest.find(_RECORD_MAGIC, place + 1)
+            if place < 0:
+                break
+            found = self._record_at(handle, journal, at + place, size)
+            if found is not None:
+                return found
+        return None
 
     def adopt_boot(self) -> None:
         """Say that everything has been applied in this boot, and make that durable."""
@@ -172,13 +214,16 @@ class Journal:
         handle.write_at(0, self._header(header.id, header.before, header.before_end, handle.size()))
         handle.sync()
 
-    def empty(self) -> None:
-        """Forget all records: what they cover has been synced. Atomic, since old records name the old id."""
+    def empty(self, *, swept: bool = False) -> None:
+        """Forget all records: what they cover has been synced. Atomic, since old records name the old id.
+
+        `swept` says that objects were deleted: an index from before is not to be believed then.
+        """
         handle = self._open()
-        header = self._read_header()
-        end = handle.size()
-        new = sha256(b"%b%d" % (header.id, end)).digest()[:16]
-        handle.write_at(0, self._header(new, header.id, end, START))
+        before, end = (_NOWHERE, 0) if swept else (self._read_header().id, handle.size())
+        handle.write_at(0, self._header(os.urandom(16), before, end, START))
+        # In between too: the old id with a shorter file would give places that have been stamped a second time.
+        handle.sync()
         handle.truncate(START)
         handle.sync()
 
@@ -245,6 +290,9 @@ class Journal:
         if _checksum(journal, at, payload) != check:
             return None
         return _decode(payload, self._files.path(JOURNAL)), at + _RECORD.size + length
+
+
+_NOWHERE: Final = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)

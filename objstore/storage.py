@@ -32,9 +32,9 @@ from objstore.limits import (
 )
 from objstore.loose import Form, list_loose, loose_name
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs
+from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs, pack_name
 from objstore.parts import ALL_PARTS
-from objstore.records import Call, Note
+from objstore.records import Call, Note, check_time
 from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of
 from objstore.transaction import Batch, NewObject, Transaction
 from refs.errors import (
@@ -42,11 +42,12 @@ from refs.errors import (
     DagError,
     ObjectMissing,
     ReadOnlyStore,
+    StorageFailure,
     StoreExists,
 )
 from refs.files import TEMP_PREFIX, Files
-from refs.ids import ROOT, Oid
-from refs.names import RefName, conversation_ref
+from refs.ids import ROOT, Oid, parse_oid
+from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, RefName, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
 from refs.store import Move, RefStore
 
@@ -75,7 +76,6 @@ class Storage:
         self.index = Index(files.path(INDEX), ALL_PARTS, read_only=self.read_only)
         self.database = Database(files, self.index, self.refresh)
         self.progress = progress
-        self._inode = 0
         self._seen: bytes | None = None
 
     # -- life -------------------------------------------------------------------------------------
@@ -85,18 +85,21 @@ class Storage:
         cls, files: Files, store_id: str, clock: Clock, notice: Notice, conversation: str = "main"
     ) -> Storage:
         """A new store in `files`' folder, or `StoreExists`. The config comes last: without it it is none."""
-        Path(files.root).mkdir(mode=0o700, parents=True, exist_ok=True)
+        head = conversation_ref(conversation)
+        files.make_root()
         if files.stat(CONFIG) is not None:
             raise StoreExists(str(files.root))
-        for folder in _FOLDERS:
-            files.make_dirs(folder)
-        files.replace(".gitignore", b"*\n")
-        Journal(files, _boot()).create()
-        RefStore(files).set_head(conversation_ref(conversation))
-        made = cls(files, Config(store_id), clock, notice)
         with files.lock(LOCK):
+            if files.stat(CONFIG) is not None:  # another process was faster
+                raise StoreExists(str(files.root))
+            for folder in _FOLDERS:
+                files.make_dirs(folder)
+            files.replace(".gitignore", b"*\n")
+            Journal(files, _boot()).create()
+            RefStore(files).set_head(head)
+            made = cls(files, Config(store_id), clock, notice)
             made._new_index(lambda _: None)
-        files.replace(CONFIG, config_text(store_id))
+            files.replace(CONFIG, config_text(store_id))
         return made
 
     @classmethod
@@ -106,11 +109,8 @@ class Storage:
         Raises `StoreNotFound`, `UnsupportedFormat`, `CorruptFile`.
         """
         made = cls(files, read_config(files), clock, notice, progress)
-        opened = made.index.open()
-        if opened:
-            made._inode = made._index_inode()
-        if not opened or not made._up_to_date():
-            made._catch_up_if_possible(opened)
+        if not made.index.open() or not made._up_to_date():
+            made._catch_up_if_possible()
         return made
 
     def close(self) -> None:
@@ -146,30 +146,26 @@ class Storage:
         For readers that miss an object. Packs that were copied in are adopted where the lock is free.
         """
         self.database.forget_packs()
-        if self._index_inode() != self._inode:
-            self.index.close()
-            if not self.index.open():
-                return False
-            self._inode = self._index_inode()
+        self.index.forget_places()
+        if not self.index.is_current() and self.index.reopen():
             return True
-        if self.read_only or self._up_to_date():
-            return True
-        with self.files.lock(LOCK, wait=False) as held:
+        if self.read_only or (self.index.is_open and self._up_to_date()):
+            return self.index.is_open
+        with self.files.lock(LOCK, wait=not self.index.is_open) as held:
             if held:
                 self._catch_up()
         return True
 
-    def _index_inode(self) -> int:
-        found = self.files.stat(INDEX)
-        return found.st_ino if found is not None else 0
-
     def _up_to_date(self) -> bool:
         """Whether the journal has been applied and the index knows all of it and of the packs. No lock."""
-        return (
-            not self.journal.pending()
-            and self._stamp() in (self.journal.position(), *self._emptied())
-            and set(list_packs(self.files)) == self.index.packs().keys()
-        )
+        try:
+            return (
+                not self.journal.pending()
+                and self._stamp() in (self.journal.position(), *self._emptied())
+                and set(list_packs(self.files)) == self.index.packs().keys()
+            )
+        except (CorruptFile, FileNotFoundError):  # of the journal or the index: `_catch_up` sees to either
+            return False
 
     def _emptied(self) -> tuple[Position, ...]:
         """Where the index may stand if nothing was recorded since the journal was emptied."""
@@ -179,15 +175,20 @@ class Storage:
         name, _, end = (self.index.meta(_STAMP) or "").partition(":")
         return Position(name, int(end)) if end.isdigit() else None
 
-    def _catch_up_if_possible(self, opened: bool) -> None:
+    def _catch_up_if_possible(self) -> None:
+        try:
+            pending, another_boot = self.journal.pending(), self.journal.another_boot()
+        except (CorruptFile, FileNotFoundError):
+            pending, another_boot = False, True
         if self.read_only:
-            if not opened:
+            if not self.index.is_open or not pending:
                 self._index_in_memory()
-            elif self.journal.pending():
+            else:
                 self.notice("the store can't be written: what a crash cut short is not to be seen here")
             return
-        with self.files.lock(LOCK, wait=not opened) as held:
-            # Where somebody else holds it, they have caught up already: only an index is needed to read.
+        # Where somebody else holds the lock they have caught up already, unless they still are at it after a
+        # crash of the machine: only an index is needed to read.
+        with self.files.lock(LOCK, wait=another_boot or not self.index.is_open) as held:
             if held:
                 self._catch_up()
 
@@ -201,62 +202,86 @@ class Storage:
 
     def _catch_up(self) -> None:
         """The lock is held: apply what is pending, and see that the index knows everything."""
-        if self._seen == self.journal.state() and self._index_inode() == self._inode:
+        if self._seen is not None and self._seen == self.journal.state() and self.index.is_current():
             return  # every change by anybody leaves its mark in the journal's header
-        if not self.journal.exists():
-            self.notice("the journal is missing: a new one is made")
-            self.journal.close()
-            self.journal.create()
-        if self._index_inode() != self._inode or not self.index.is_open:
-            self.index.close()
-            if self.index.open():
-                self._inode = self._index_inode()
-            else:
-                self.rebuild_index("the index is missing or damaged")
-        if not self._up_to_date():
+        self._see_to_the_journal()
+        if not self.index.is_current():
+            self.index.reopen()
+        if not self.index.is_open or not self._up_to_date():
+            # The journal first: an index that is made of the objects must find what a crash took away.
             self._replay()
-            self._bring_index_up_to_date()
+            try:
+                self._bring_index_up_to_date()
+            except CorruptFile as error:
+                if error.path != self.index.path:
+                    raise
+                self.rebuild_index("the index is damaged")
         self._seen = self.journal.state()
 
+    def _see_to_the_journal(self) -> None:
+        """Begin a new journal where there is none, or none that can be read: its effects are on the disk."""
+        try:
+            self.journal.pending()
+        except FileNotFoundError:
+            self.notice("the journal is missing: a new one is made")
+        except CorruptFile as error:
+            self.notice(f"{error}; it is kept as {self.journal.put_aside()}, and a new one is made")
+        else:
+            return
+        self.journal.close()
+        self.journal.create()
+
     def _replay(self) -> None:
-        """Write again what the journal holds and a crash may have lost; each ref goes to its last value."""
+        """Write again what the journal holds and a crash may have lost; each ref goes to its last value.
+
+        Nothing is synced: the journal keeps it until it is emptied.
+        """
+        if not self.journal.pending():
+            return
+        cut_short, replayed = self.journal.cut_short(), False
         last: dict[str, ReflogEntry] = {}
         logged: list[ReflogEntry] = []
-        replayed = False
+        packs = set(list_packs(self.files))
         for record, _ in self.journal.replay():
             replayed = True
             for each in record.objects:
-                self._place_again(each)
+                if not self._stands_in(packs, each):
+                    self._place(each)
             for entry in record.moves:
                 last[entry.ref] = entry
             logged += record.moves
-        if not replayed:
-            if self.journal.pending():
-                self.journal.adopt_boot()
-            return
+        if self.journal.damaged:
+            self.notice("a part of the journal is damaged: what it held is passed over")
         self.refs.apply([Move(entry.ref, entry.old, entry.new) for entry in last.values()])
         if logged:
             self.refs.reflog.append_missing(logged)
-        self.notice("the last change had been cut short: it is complete now")
-        self._sync_since_checkpoint()
+        if cut_short and replayed:
+            self.notice("the last change had been cut short: it is complete now")
         self.journal.adopt_boot()
 
-    def _place_again(self, each: StoredObject) -> None:
+    def _stands_in(self, packs: set[str], each: StoredObject) -> bool:
+        if not self.index.is_open:
+            return False
         place = self.index.locate(each.kind, each.oid)
-        if place is None or place.pack is None:
-            self._place(each)
+        return place is not None and place.pack in packs
 
-    def _place(self, each: StoredObject) -> None:
+    def _place(self, each: StoredObject) -> bool:
+        """Write a loose file; whether it wasn't there before."""
         if each.kind is Kind.PAYLOAD:
-            return  # published durably before its record was written
+            return False  # published durably before its record was written
         name = loose_name(each.kind, each.oid, each.form)
-        if not self.files.place(name, each.packed):
-            held = self.files.read_or_none(name, MAX_STORED_BYTES)
-            if held != each.packed:
-                self.files.replace(name, each.packed, durable=False)
+        if self.files.place(name, each.packed):
+            return True
+        held = self.files.read_or_none(name, MAX_STORED_BYTES)
+        if held != each.packed:
+            self.files.replace(name, each.packed, durable=False)
+        return False
 
     def _bring_index_up_to_date(self) -> None:
         """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
+        if not self.index.is_open:
+            self.rebuild_index("the index is missing or damaged")
+            return
         stamp = self._stamp()
         here = self.journal.position()
         found, known = set(list_packs(self.files)), self.index.packs().keys()
@@ -295,7 +320,6 @@ class Storage:
         self._new_index(lambda index: fill(self.files, index, self.notice, self.progress))
 
     def _new_index(self, fill_it: Callable[[Index], None]) -> None:
-        self.index.close()
         temp = f"{TEMP_PREFIX}{INDEX}"
         self._remove_index(temp)
         self.files.place(temp, b"")  # with our permissions: SQLite would make it readable for all
@@ -308,11 +332,11 @@ class Storage:
         finally:
             made.close()
         # Whoever has the old index open keeps reading it until it looks at the inode.
-        self._remove_index(INDEX)
-        self.files.rename(temp, INDEX)
-        if not self.index.open():
+        with self.index.replacing():
+            self._remove_index(INDEX)
+            self.files.rename(temp, INDEX)
+        if not self.index.is_open:
             raise CorruptFile(self.files.path(INDEX), "the new index can't be opened")
-        self._inode = self._index_inode()
         self.database.forget_packs()
 
     def _remove_index(self, name: str) -> None:
@@ -335,12 +359,12 @@ class Storage:
             return
         packed = self._pack_small(list(batch.objects.values()))
         with self.lock():
-            self.refs.check(batch.moves)
+            self._check_moves(batch.moves)
             new = self._unknown(batch)
             self._check_edges(batch, new)
             if not new and not batch.moves:
                 return
-            now = self.clock()
+            now = check_time(self.clock(), "the clock's time")
             moves = tuple(
                 ReflogEntry(now, move.ref, move.expected, move.new, reason)
                 for move, reason in zip(batch.moves, batch.reasons, strict=True)
@@ -354,26 +378,36 @@ class Storage:
 
     def _unknown(self, batch: Batch) -> list[NewObject]:
         new = []
-        for kind in {kind for kind, _ in batch.objects}:
+        for kind in Kind:
             ids = [oid for held, oid in batch.objects if held is kind]
             missing = self.index.missing(kind, ids)
             new += [batch.objects[kind, oid] for oid in ids if oid in missing]
         return new
 
-    def _pack_small(self, new: Sequence[NewObject]) -> dict[Oid, bytes] | None:
+    def _check_moves(self, moves: Sequence[Move]) -> None:
+        for move in moves:
+            check_ref_name(move.ref)  # it becomes a path, and may come from anywhere
+            if move.new is not None:
+                parse_oid(move.new)
+        self.refs.check(moves)
+
+    def _pack_small(self, new: Sequence[NewObject]) -> dict[tuple[Kind, Oid], bytes] | None:
         """The loose form of each object, or None if they are so many that a pack is better."""
         if len(new) > SMALL_TRANSACTION_OBJECTS:
             return None
-        packed = {each.oid: compress(each.raw) if each.raw else b"" for each in new}
+        # By kind too: an attachment may hold the very bytes of a message, and has its id then.
+        packed = {(each.kind, each.oid): compress(each.raw) if each.raw else b"" for each in new}
         return packed if sum(map(len, packed.values())) <= SMALL_TRANSACTION_BYTES else None
 
     def _check_edges(self, batch: Batch, new: Sequence[NewObject]) -> None:
-        """Whether all that the new nodes build on is stored or comes with them: gc may have been here."""
-        needed: dict[Kind, set[Oid]] = {
-            Kind.NODE: set(batch.relies_on),
-            Kind.MESSAGE: set(),
-            Kind.PAYLOAD: set(),
-        }
+        """Whether all that new nodes and refs build on is stored or comes with them: gc may have been here."""
+        needed: dict[Kind, set[Oid]] = {kind: set() for kind in Kind}
+        needed[Kind.NODE].update(batch.relies_on)
+        for move in batch.moves:
+            if move.new is not None and move.ref.startswith(DESCRIPTIONS):
+                needed[Kind.DESCRIPTION].add(move.new)
+            elif move.new is not None and move.ref.startswith((CONVERSATIONS, TAGS)):
+                needed[Kind.NODE].add(move.new)
         for each in new:
             if isinstance(each.value, Call):
                 call = each.value
@@ -398,26 +432,23 @@ class Storage:
     def _commit_to_journal(
         self,
         new: Sequence[NewObject],
-        packed: dict[Oid, bytes],
+        packed: dict[tuple[Kind, Oid], bytes],
         moves: Sequence[Move],
         entries: tuple[ReflogEntry, ...],
     ) -> None:
-        stored = [
-            StoredObject(
-                each.kind, each.oid, each.form, packed[each.oid] if each.oid in packed else compress(each.raw)
-            )
-            for each in new
-        ]
+        stored = [StoredObject(each.kind, each.oid, each.form, packed[each.kind, each.oid]) for each in new]
         position = self.journal.append(JournalRecord(tuple(stored), (), entries))
+        placed: list[str] = []
         try:
             for each in stored:
-                self._place(each)
+                if self._place(each):
+                    placed.append(loose_name(each.kind, each.oid, each.form))
             arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
             with self.index.changing() as db:
                 self._admit_all(db, arrivals)
                 self._set_stamp(db, position)
         except BaseException:
-            self.journal.cut()
+            self._take_back(placed)
             raise
         self._finish(moves, entries, position)
 
@@ -427,7 +458,9 @@ class Storage:
         with PackWriter(self.files, FAST_LEVEL) as writer:
             write_in_order(writer, new)
             written = writer.finish()
-        position = self.journal.append(JournalRecord((), (written.pack,) if written else (), entries))
+        known = self.index.packs()
+        payloads = tuple(StoredObject(e.kind, e.oid, e.form, b"") for e in new if e.kind is Kind.PAYLOAD)
+        position = self.journal.append(JournalRecord(payloads, (written.pack,) if written else (), entries))
         try:
             places = {(placed.kind, placed.oid): placed for placed in reversed(written.placed)} if written else {}
             with self.index.changing() as db:
@@ -440,9 +473,17 @@ class Storage:
                 self._admit_all(db, arrivals)
                 self._set_stamp(db, position)
         except BaseException:
-            self.journal.cut()
+            self._take_back([pack_name(written.pack)] if written and written.pack not in known else [])
             raise
         self._finish(moves, entries, position)
+
+    def _take_back(self, names: Sequence[str]) -> None:
+        """A commit failed behind its record: take that back, and then the files that came with it."""
+        self._seen = None  # the index may have been committed
+        if self.journal.cut():
+            for name in names:
+                with contextlib.suppress(StorageFailure):  # the first error is the one to tell
+                    self.files.remove(name)
 
     def _admit_all(self, db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> None:
         left = admit(self.index, db, self.index.add(db, arrivals, all_new=True))
@@ -472,14 +513,14 @@ class Storage:
                 loose = []
             self._sync_since_checkpoint(loose)
             self.index.checkpoint()
-            self.empty_journal()
+            self.empty_journal(swept=False)
 
-    def empty_journal(self) -> None:
+    def empty_journal(self, *, swept: bool = True) -> None:
         """Forget the journal's records: all they cover is synced. The lock is held.
 
-        Also after a sweep: an index that is restored from before it is then known to be of another time.
+        After a sweep an index from before it, restored or brought back by a crash, is of another time.
         """
-        self.journal.empty()
+        self.journal.empty(swept=swept)
         with self.index.changing() as db:
             self._set_stamp(db, self.journal.position())
         self._seen = self.journal.state()
@@ -562,11 +603,11 @@ def write_in_order(writer: PackWriter, objects: Sequence[NewObject]) -> None:
             writer.message(message.oid, message.raw, message.form)
         writer.node(each.oid, each.value, _copier(messages.get(each.value.message)))
         for record in behind.get(each.oid, ()):
-            writer.record(record.kind, record.oid, record.raw)
+            writer.record(record.kind, record.oid, record.raw, record.value)
     for message in unwritten.values():
         writer.message(message.oid, message.raw, message.form)
     for record in rest:
-        writer.record(record.kind, record.oid, record.raw)
+        writer.record(record.kind, record.oid, record.raw, record.value)
 
 
 def _copier(message: NewObject | None) -> Callable[[], tuple[Form, bytes]] | None:

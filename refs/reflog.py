@@ -84,20 +84,34 @@ class Reflog:
         self._append(b"".join(map(line, entries)))
 
     def append_missing(self, entries: Sequence[ReflogEntry]) -> None:
-        """Add those of `entries` whose lines aren't at the end of the log already: for a replay.
+        """See that the log ends with the lines of `entries`, once and in their order: for a replay.
 
         `entries` must be all that were logged since some moment, in one call: what was appended since then
-        is among them, so looking back by their own length is enough.
+        is among them, so looking back by their own length is enough. A crash may have left any of them,
+        and holes between.
         """
         lines = [line(entry) for entry in entries]
-        try:
-            with self._files.open_read(REFLOG) as handle:
-                end = handle.size()
-                start = max(0, end - sum(map(len, lines)) - MAX_LINE_BYTES)  # plus what a torn line may take
-                there = set(handle.read_at(start, end - start).splitlines(keepends=True))
-        except FileNotFoundError:
-            there = set()
-        self._append(b"".join(line for line in lines if line not in there))
+        mine = set(lines)
+        self.close()
+        with self._files.open_rw(REFLOG) as handle:
+            end = handle.size()
+            start = max(0, end - sum(map(len, lines)) - MAX_LINE_BYTES)  # plus what a torn line may take
+            tail = handle.read_at(start, end - start)
+            # What stands before the first of these lines, or before what is no line, stays as it is.
+            at = tail.find(b"\n") + 1 if start else 0
+            for each in tail[at:].splitlines(keepends=True):
+                if each in mine or _LINE.fullmatch(each.removesuffix(b"\n")) is None or not each.endswith(b"\n"):
+                    break
+                at += len(each)
+            kept = [
+                each
+                for each in tail[at:].splitlines(keepends=True)
+                if each not in mine and each.endswith(b"\n") and _LINE.fullmatch(each[:-1])
+            ]
+            wanted = b"".join([*kept, *lines])
+            if tail[at:] != wanted:
+                handle.truncate(start + at)
+                handle.write_at(start + at, wanted)
 
     def entries(self, ref: RefName | None = None) -> Iterator[ReflogEntry]:
         """All entries, or those of one ref, newest first. Damaged lines are skipped and counted."""
