@@ -83,6 +83,7 @@ class PayloadReader(io.RawIOBase):
         self._handle, self._oid, self._left = handle, oid, bound
         self._digest = sha256()
         self._at = 0
+        self._packed = memoryview(b"")
         self._unpack: Any = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW_BYTES).decompressobj()
         self._ready = memoryview(b"")
         self._done = False
@@ -99,9 +100,13 @@ class PayloadReader(io.RawIOBase):
         return size
 
     def _fill(self) -> None:
-        # 64 KiB of frame unpack to at most some 100 MiB, so a bomb is noticed before it fills the memory.
-        packed = self._handle.read_at(self._at, 64 * 1024)
-        self._at += len(packed)
+        # 1 KiB of frame unpacks to at most 32 MiB (128 KiB for 4 bytes), so a bomb is noticed before it fills the
+        # memory.
+        packed, self._packed = self._packed[:1024], self._packed[1024:]
+        if not packed:
+            block = memoryview(self._handle.read_at(self._at, 64 * 1024))
+            self._at += len(block)
+            packed, self._packed = block[:1024], block[1024:]
         try:
             raw = self._unpack.decompress(packed) if packed else b""
         except zstandard.ZstdError as error:
@@ -113,7 +118,7 @@ class PayloadReader(io.RawIOBase):
         self._ready = memoryview(raw)
         if self._unpack.eof or not packed:
             self._done = True
-            more = self._unpack.unused_data or self._handle.read_at(self._at, 1)
+            more = self._unpack.unused_data or self._packed or self._handle.read_at(self._at, 1)
             if not self._unpack.eof or more or self._digest.hexdigest() != self._oid:
                 raise CorruptFile(self._handle.name, "its content is not what its name says")
 

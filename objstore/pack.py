@@ -119,11 +119,13 @@ class PackWriter:
         """A message by its stored bytes; once in a frame, however often it is given."""
         if oid not in self._frame.messages:
             line = condensed_line(oid, raw) if form is Form.CONDENSED else raw
-            self._make_room(len(line) + _NODE_ROOM)
+            self._make_room(len(line) + 1 + _NODE_ROOM, lines=2)  # its node comes next
             self._frame.messages[oid] = self._add(line, Kind.MESSAGE, oid)
 
     def node(self, oid: Oid, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None = None) -> None:
         """A node. A small message that stands in another frame is written again with `copy_message`."""
+        if self._frame.messages.get(node.message) != len(self._frame.lines) - 1:
+            self._make_room(_NODE_ROOM)
         if node.message not in self._frame.messages:
             self._make_room(COPY_MESSAGE_BYTES + _NODE_ROOM)
             if copy_message is not None:
@@ -146,7 +148,7 @@ class PackWriter:
 
     def record(self, kind: Kind, oid: Oid, raw: bytes, value: object = None) -> None:
         """A call, note or description by its canonical bytes; faster with its value."""
-        self._make_room(_NODE_ROOM)
+        self._make_room(len(raw) + 1)
         line = raw if kind is Kind.DESCRIPTION else _shorten(kind, raw, value, self._frame)
         self._add(line, kind, oid)
 
@@ -193,10 +195,10 @@ class PackWriter:
             self._files.remove(self._handle.name)
             self._handle = None
 
-    def _make_room(self, coming: int) -> None:
-        """Close the frame if the next `coming` bytes would overfill it: references stay within a frame."""
+    def _make_room(self, coming: int, lines: int = 1) -> None:
+        """Close the frame if what comes, in bytes and lines, would overfill it: references stay within a frame."""
         frame = self._frame
-        if frame.lines and (frame.size + coming > FRAME_BYTES or len(frame.lines) >= MAX_FRAME_LINES - 2):
+        if frame.lines and (frame.size + coming > FRAME_BYTES or len(frame.lines) + lines > MAX_FRAME_LINES):
             self._flush()
 
     def _add(self, line: bytes, kind: Kind, oid: Oid) -> int:
@@ -349,9 +351,10 @@ class Frame:
 
     def __init__(self, raw: bytes, where: str) -> None:
         self.size = len(raw)
-        self.lines = raw.split(b"\n")
         self._where = where
-        if self.lines.pop() or not 0 < len(self.lines) <= MAX_FRAME_LINES:
+        count = raw.count(b"\n")  # before they are split: a frame of nothing else would take much memory
+        self.lines = raw.split(b"\n") if 0 < count <= MAX_FRAME_LINES else [raw]
+        if self.lines.pop() or not self.lines:
             raise CorruptFile(where, "a frame without a line, with too many, or with half a line at its end")
         self._messages: dict[int, Oid] = {}
         self._nodes: dict[int, Oid] = {}
