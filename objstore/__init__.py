@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from objstore.canonical import message_content_hash as message_content_hash
     from objstore.codec import decode as decode
     from objstore.codec import encode as encode
+    from objstore.draft import Delta as Delta
+    from objstore.draft import DeltaKind as DeltaKind
+    from objstore.drafts import Draft as Draft
+    from objstore.drafts import LeftDraft as LeftDraft
     from objstore.kinds import Kind as Kind
     from objstore.message import AttachmentPart as AttachmentPart
     from objstore.message import Message as Message
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from objstore.message import ToolCallPart as ToolCallPart
     from objstore.message import ToolResultPart as ToolResultPart
     from objstore.message import UnknownPart as UnknownPart
+    from objstore.newcall import NewCall as NewCall
     from objstore.node import Node as Node
     from objstore.node import node_id as node_id
     from objstore.pairing import pair_tool_results as pair_tool_results
@@ -30,8 +35,17 @@ if TYPE_CHECKING:
     from objstore.records import Description as Description
     from objstore.records import Note as Note
     from objstore.records import Tombstone as Tombstone
+    from objstore.requests import Api as Api
     from objstore.store import Conversation as Conversation
     from objstore.store import Store as Store
+    from objstore.store_calls import Exchange as Exchange
+    from objstore.store_calls import SideChain as SideChain
+    from objstore.usage import By as By
+    from objstore.usage import Prices as Prices
+    from objstore.views import ChatItem as ChatItem
+    from objstore.views import Row as Row
+    from objstore.views import Siblings as Siblings
+    from objstore.views import Spawn as Spawn
     from refs.errors import DagError as DagError
     from refs.ids import ROOT as ROOT
 
@@ -39,6 +53,8 @@ _HOMES = {
     "objstore.attachment": ("Attachment",),
     "objstore.canonical": ("canonical_message_json", "message_content_hash"),
     "objstore.codec": ("decode", "encode"),
+    "objstore.draft": ("Delta", "DeltaKind"),
+    "objstore.drafts": ("Draft", "LeftDraft"),
     "objstore.kinds": ("Kind",),
     "objstore.message": (
         "AttachmentPart",
@@ -50,10 +66,15 @@ _HOMES = {
         "ToolResultPart",
         "UnknownPart",
     ),
+    "objstore.newcall": ("NewCall",),
     "objstore.node": ("Node", "node_id"),
     "objstore.pairing": ("pair_tool_results",),
     "objstore.records": ("Call", "Description", "Note", "Tombstone"),
+    "objstore.requests": ("Api",),
     "objstore.store": ("Conversation", "Store"),
+    "objstore.store_calls": ("Exchange", "SideChain"),
+    "objstore.usage": ("By", "Prices"),
+    "objstore.views": ("ChatItem", "Row", "Siblings", "Spawn"),
     "refs.errors": ("DagError",),
     "refs.ids": ("ROOT",),
 }

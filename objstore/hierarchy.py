@@ -7,11 +7,28 @@ first is met first. Nothing here reads an object, and nothing recurses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from objstore.index import ROOT_ROW, Index
 
 _BATCH: Final = 500  # rows asked for in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The side chains below a chain, by their first rows.
+
+    `by` is what asked for each; `parents` and `owners` are the parent and the side chain of every row in
+    them; `top` are those that the chain itself asked for, `inner` those that another side chain did, in order
+    of what asked and of arrival.
+    """
+
+    by: dict[int, int]
+    parents: dict[int, int]
+    owners: dict[int, int]
+    top: list[int]
+    inner: dict[int, list[int]]
 
 
 class Hierarchy:
@@ -55,6 +72,30 @@ class Hierarchy:
                 found.update(db.execute(statement, batch).fetchall())
         return found
 
+    def asked_below(self, chain: Iterable[int]) -> Asked:
+        """What a chain asked for, what that asked for, and so on."""
+        path = set(chain)
+        by: dict[int, int] = {}
+        parents: dict[int, int] = {}
+        new: Iterable[int] = path
+        while new:
+            starts = self.called(new)
+            by |= starts
+            below = self.below(start for start in starts if start not in parents)
+            new = below.keys() - parents.keys() - path
+            parents |= below
+        owners: dict[int, int] = {}
+        for row in sorted(parents.keys() - path):
+            owner = row if row in by else owners.get(parents[row])
+            if owner is not None:  # else it is a fork of the chain, below a later prompt that the chain asked for
+                owners[row] = owner
+        top: list[int] = []
+        inner: dict[int, list[int]] = {}
+        for start in sorted(owners.keys() & by.keys(), key=lambda start: (by[start], start)):
+            asker = owners.get(by[start])
+            (top if asker is None else inner.setdefault(asker, [])).append(start)
+        return Asked(by, {row: parents[row] for row in owners}, owners, top, inner)
+
     def caller(self, row: int) -> tuple[int, int] | None:
         """(the nearest row at or before `row` that was asked for, the row that asked), if there is one."""
         with self._index.reading() as db:
@@ -81,6 +122,13 @@ class Hierarchy:
                 statement = f"SELECT call FROM call_edge WHERE asked IN ({marks})"
                 found.update(call for (call,) in db.execute(statement, batch))
         return sorted(found)
+
+    def asked_at(self, rows: Iterable[int]) -> Iterator[int]:
+        """For each call that was asked at one of `rows`, that row."""
+        with self._index.reading() as db:
+            for marks, batch in _batches(rows):
+                statement = f"SELECT asked FROM call_edge WHERE asked IN ({marks})"
+                yield from [row for (row,) in db.execute(statement, batch)]
 
     def calls_at_root(self, answers: Iterable[int]) -> list[int]:
         """The calls that were asked before all messages and answered with any of `answers`."""

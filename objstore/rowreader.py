@@ -7,7 +7,7 @@ or what asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from objstore.about import read_notes
@@ -55,11 +55,7 @@ class RowReader:
         while asked is not None and asked[1] not in parents:
             parents |= self.chain(asked[1])
             asked = self.graph.caller(asked[1])
-        new: Iterable[int] = parents
-        while new:
-            below = self.graph.below(self.graph.called(new))
-            new = below.keys() - parents.keys()
-            parents |= below
+        parents |= self.graph.asked_below(parents).parents
         return self.read(parents)
 
     def chain(self, head: int) -> dict[int, int]:

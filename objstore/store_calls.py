@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,6 +36,20 @@ class Exchange:
     head_output: NodeId | None
     call: CallId | None
     new: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideChain:
+    """A chain that a node asked for. `level` counts the side chains above it, from 1.
+
+    `messages` and `calls` are its own, forks of it included, but not those of the chains that it asked for,
+    nor what follows a later prompt to the same agent: that is a side chain of its own.
+    """
+
+    spawn: Spawn
+    level: int
+    messages: int
+    calls: int
 
 
 class StoreCalls:
@@ -114,12 +129,9 @@ class StoreCalls:
     def calls_along(self, head: NodeId) -> list[Call]:
         """The calls asked on the chain of a node or in what that chain asked for, oldest first."""
         graph = Hierarchy(self._storage.index)
-        seen = rows = set(graph.ancestors(self._chains.row(head)))
-        found = set(graph.calls(rows)) | set(graph.calls_at_root(rows))
-        while rows:
-            rows = graph.below(graph.called(rows)).keys() - seen
-            seen |= rows
-            found.update(graph.calls(rows))
+        path = graph.ancestors(self._chains.row(head))
+        rows = {*path, *graph.asked_below(path).owners}
+        found = {*graph.calls(rows), *graph.calls_at_root(rows)}
         return read_calls(self._storage, found)
 
     def usage(self, by: By | None = None, prices: Prices | None = None) -> Report:
@@ -141,6 +153,21 @@ class StoreCalls:
         if node != ROOT:
             found = Hierarchy(self._storage.index).caller(self._chains.row(node))
         return None if found is None else self._spawn(found[0], self._chains.id_of(found[1]))
+
+    def side_chains(self, head: NodeId) -> list[SideChain]:
+        """The side chains that a chain asked for, each followed by those that it asked for, a level deeper."""
+        graph = Hierarchy(self._storage.index)
+        asked = graph.asked_below(graph.ancestors(self._chains.row(head)))
+        calls = Counter(asked.owners[row] for row in graph.asked_at(asked.owners) if row in asked.owners)
+        messages = Counter(asked.owners.values())
+        found = []
+        waiting = [(start, 1) for start in reversed(asked.top)]
+        while waiting:
+            start, level = waiting.pop()
+            spawn = self._spawn(start, self._chains.id_of(asked.by[start]))
+            found.append(SideChain(spawn, level, messages[start], calls[start]))
+            waiting += [(each, level + 1) for each in reversed(asked.inner.get(start, ()))]
+        return found
 
     def _spawn(self, first: int, called_by: NodeId) -> Spawn:
         from objstore.views import Spawn  # noqa: PLC0415  most uses of a store need no view

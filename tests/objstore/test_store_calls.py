@@ -373,6 +373,35 @@ def test_side_chains_are_told_with_what_asked_for_them(store):
     assert store.called_from(run) == []
 
 
+def test_side_chains_are_listed_behind_what_asked_for_them_with_their_own_size(store):
+    asker = store.commit("trip", talk("hi", "ask"))
+    later = store.commit("trip", talk("and", "ask again"))
+    second = store.save_chain(talk("second"), called_by=later)
+    first = store.save_chain(talk("do it", "done"), called_by=asker, tool_call_id="c1")
+    inner = store.save_chain(talk("inner"), called_by=store.node(first).parent)
+    again = store.save_chain(talk("again", "done"), first, called_by=later)
+    store.save_chain(talk("a fork"), first)
+    store.record(Call(call="01J00000000000000000000001", model="m", head_input=first, started_at=AT))
+
+    found = store.side_chains(later)
+
+    told = [(each.spawn.first, each.level, each.messages, each.calls) for each in found]
+    start, prompt = store.node(first).parent, store.node(again).parent
+    assert told == [(start, 1, 3, 1), (inner, 2, 1, 0), (second, 1, 1, 0), (prompt, 1, 2, 0)]
+    assert [each.spawn.tool_call_id for each in found] == ["c1", None, None, None]
+    assert store.side_chains(second) == []
+
+
+def test_a_chain_that_asked_itself_for_a_later_prompt_is_no_side_chain_of_its_own(store):
+    first = store.save_chain(talk("do it", "done"))
+    head = store.save_chain(talk("go on", "done"), first, called_by=first)
+    fork = store.save_chain(talk("otherwise"), store.node(head).parent)
+
+    assert store.side_chains(head) == []
+    assert [item.row.id for item in store.chat_view(head)] == [row.id for row in store.history_rows(head)]
+    assert fork not in [row.id for row in store.context(head)]
+
+
 def test_a_called_by_that_is_not_stored_is_refused(store):
     with pytest.raises(ObjectMissing):
         store.save_chain(talk("do it"), called_by="0" * 64)
