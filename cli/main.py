@@ -15,13 +15,16 @@ import click
 from cli import VERSION
 
 COMMANDS: Final = {
+    "calls": "cli.commands.calls",
     "cat": "cli.commands.cat",
     "cat-file": "cli.commands.cat_file",
     "commit": "cli.commands.commit",
     "completion": "cli.commands.completion",
+    "context": "cli.commands.context",
     "delete": "cli.commands.delete",
     "describe": "cli.commands.describe",
     "diff": "cli.commands.diff",
+    "drafts": "cli.commands.drafts",
     "fork": "cli.commands.fork",
     "fsck": "cli.commands.fsck",
     "gc": "cli.commands.gc",
@@ -38,6 +41,9 @@ COMMANDS: Final = {
     "status": "cli.commands.status",
     "switch": "cli.commands.switch",
     "tag": "cli.commands.tag",
+    "tree": "cli.commands.tree",
+    "usage": "cli.commands.usage",
+    "view": "cli.commands.view",
 }
 """Which module's `command` a sub-command is."""
 

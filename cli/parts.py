@@ -71,7 +71,7 @@ def told(attachment: Attachment | None) -> str:
 
 def text_of(message: Message | Tombstone) -> Iterator[str]:
     """A message's parts as lines of text."""
-    yield from _parts(message, _text_part)
+    yield from _parts(message, part_lines)
 
 
 def markdown_of(message: Message | Tombstone) -> Iterator[str]:
@@ -89,9 +89,10 @@ def _parts(message: Message | Tombstone, show: Callable[[Part], Iterator[str]]) 
         yield from show(part)
 
 
-def _text_part(part: Part) -> Iterator[str]:
+def part_lines(part: Part) -> Iterator[str]:
+    """A part as lines of text."""
     if isinstance(part, TextPart):
-        yield from _lines(part.text)
+        yield from lines_of(part.text)
     elif isinstance(part, ReasoningPart):
         yield "(reasoning, kept by the provider)" if part.redacted else "(reasoning)"
         yield from _indented(part.text)
@@ -107,17 +108,17 @@ def _text_part(part: Part) -> Iterator[str]:
     elif isinstance(part, AttachmentPart):
         yield one_line(f"[{told(part.attachment)}]")
     else:
-        yield from _lines(_json(part))
+        yield from lines_of(_json(part))
 
 
 def _markdown_part(part: Part) -> Iterator[str]:
     if isinstance(part, TextPart):
-        yield from _lines(part.text)
+        yield from lines_of(part.text)
     elif isinstance(part, ReasoningPart):
         yield "*Reasoning*" if not part.redacted else "*Reasoning, kept by the provider*"
         if part.text:
             yield ""
-            yield from (f"> {line}".rstrip() for line in _lines(part.text))
+            yield from (f"> {line}".rstrip() for line in lines_of(part.text))
     elif isinstance(part, ToolCallPart):
         yield f"**Tool call** {_code(part.name)}{_id(part.tool_call_id, _code)}"
         yield ""
@@ -137,19 +138,20 @@ def _markdown_part(part: Part) -> Iterator[str]:
         yield from _fenced(_json(part), "json")
 
 
-def _lines(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
+    """Text as lines that may be printed."""
     return escape(text).rstrip("\n").split("\n")
 
 
 def _indented(text: str) -> Iterator[str]:
     if text:
-        yield from (f"    {line}".rstrip() for line in _lines(text))
+        yield from (f"    {line}".rstrip() for line in lines_of(text))
 
 
 def _fenced(text: str, language: str = "") -> Iterator[str]:
     fence = max(["```", *(f"{found}`" for found in _FENCES.findall(text))], key=len)
     yield f"{fence}{language}"
-    yield from _lines(text)
+    yield from lines_of(text)
     yield fence
 
 

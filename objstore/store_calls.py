@@ -40,13 +40,15 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class SideChain:
-    """A chain that a node asked for. `level` counts the side chains above it, from 1.
+    """A chain that a node asked for, by its first node. `level` counts the side chains above it, from 1.
 
     `messages` and `calls` are its own, forks of it included, but not those of the chains that it asked for,
     nor what follows a later prompt to the same agent: that is a side chain of its own.
     """
 
-    spawn: Spawn
+    first: NodeId
+    called_by: NodeId
+    tool_call_id: str | None
     level: int
     messages: int
     calls: int
@@ -164,8 +166,9 @@ class StoreCalls:
         waiting = [(start, 1) for start in reversed(asked.top)]
         while waiting:
             start, level = waiting.pop()
-            spawn = self._spawn(start, self._chains.id_of(asked.by[start]))
-            found.append(SideChain(spawn, level, messages[start], calls[start]))
+            first, called_by = self._chains.id_of(start), self._chains.id_of(asked.by[start])
+            which = self._storage.database.node(first).tool_call_id
+            found.append(SideChain(first, called_by, which, level, messages[start], calls[start]))
             waiting += [(each, level + 1) for each in reversed(asked.inner.get(start, ()))]
         return found
 

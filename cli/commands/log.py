@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import click
 
+from cli.calls import call_lines, call_members
 from cli.completion import revisions
 from cli.context import App, pass_app
 from cli.history import Shown, heads, in_branches, names_by_node, newest_first, wanted
@@ -28,6 +29,7 @@ _JSON_COLUMNS: int = 200
 @click.option("--role", "roles", metavar="ROLE", multiple=True, help="Only what ROLE said; may be repeated.")
 @click.option("--since", callback=first_moment, metavar="TIME", help="Not older: 2026-01-31T12:00, '3 days'.")
 @click.option("--until", callback=last_moment, metavar="TIME", help="Not newer.")
+@click.option("--calls", "with_calls", is_flag=True, help="Add LLM calls, and the side chains asked for.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a message.")
 @pass_app
 def command(
@@ -40,6 +42,7 @@ def command(
     roles: tuple[str, ...],
     since: str | None,
     until: str | None,
+    with_calls: bool,
     as_json: bool,
 ) -> None:
     """Show the messages up to REV, newest first, with the names that stand at them.
@@ -60,22 +63,32 @@ def command(
     find = in_branches if graph else newest_first
     some = islice(find(app.store, starts, wanted(frozenset(roles), since, until)), max_count)
     names = names_by_node(app.store, app.current)
+
+    def lines(each: Shown) -> list[str]:
+        calls = call_lines(app.store, each.entry.id, app.screen.width) if with_calls else []
+        return [*_lines(each, names, app.screen, oneline), *(f"    {line}" for line in calls)]
+
     if as_json:
-        app.screen.json(_as_json(each, names.get(each.entry.id, [])) for each in some)
+        app.screen.json(
+            {
+                **_as_json(each, names.get(each.entry.id, [])),
+                **(call_members(app.store, each.entry.id) if with_calls else {}),
+            }
+            for each in some
+        )
     elif graph:
         from cli.graph import Row, draw  # noqa: PLC0415  only for drawings
 
-        rows = (Row(each.entry.id, each.parent, _lines(each, names, app.screen, oneline)) for each in some)
-        app.screen.lines(draw(rows))
+        app.screen.lines(draw(Row(each.entry.id, each.parent, lines(each)) for each in some))
     else:
-        app.screen.lines(_plain(some, names, app.screen, oneline))
+        app.screen.lines(_plain(map(lines, some), oneline))
 
 
-def _plain(found: Iterable[Shown], names: dict[NodeId, list[str]], screen: Screen, oneline: bool) -> Iterator[str]:
-    for number, each in enumerate(found):
+def _plain(found: Iterable[Sequence[str]], oneline: bool) -> Iterator[str]:
+    for number, lines in enumerate(found):
         if number and not oneline:
             yield ""
-        yield from _lines(each, names, screen, oneline)
+        yield from lines
 
 
 def _lines(each: Shown, names: dict[NodeId, list[str]], screen: Screen, oneline: bool) -> list[str]:

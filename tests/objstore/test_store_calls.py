@@ -385,10 +385,10 @@ def test_side_chains_are_listed_behind_what_asked_for_them_with_their_own_size(s
 
     found = store.side_chains(later)
 
-    told = [(each.spawn.first, each.level, each.messages, each.calls) for each in found]
+    told = [(each.first, each.level, each.messages, each.calls) for each in found]
     start, prompt = store.node(first).parent, store.node(again).parent
     assert told == [(start, 1, 3, 1), (inner, 2, 1, 0), (second, 1, 1, 0), (prompt, 1, 2, 0)]
-    assert [each.spawn.tool_call_id for each in found] == ["c1", None, None, None]
+    assert [each.tool_call_id for each in found] == ["c1", None, None, None]
     assert store.side_chains(second) == []
 
 
