@@ -15,7 +15,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import stat
 import threading
 import weakref
@@ -289,7 +288,7 @@ class Files:
 
     def create_temp(self, folder: str) -> Handle:
         """A new file in `folder`, to be published under another name in the same folder."""
-        name = f"{TEMP_PREFIX}{secrets.token_hex(8)}"
+        name = f"{TEMP_PREFIX}{os.urandom(8).hex()}"
         return self.create(f"{folder}/{name}" if folder else name)
 
     def publish(self, handle: Handle, name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import secrets
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -290,7 +290,7 @@ class RefStore:
         """Before the set of names changes: whoever knows it from before must read it again; we needn't."""
         if self._read_stamp() != self._stamp:
             self._loose_names = None
-        self._stamp = secrets.token_hex(8).encode()
+        self._stamp = os.urandom(8).hex().encode()
         with self._files.open_rw(STAMP) as handle:
             handle.write_at(0, self._stamp)
 
