@@ -7,40 +7,37 @@ where it leaves: the same name at every import. What is here already is not writ
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Final
 
 from objstore import clock as clocks
+from objstore.branches import Branches
 from objstore.canonical import Condensed, condense
+from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name, family
+from objstore.entrytree import NOWHERE, EntryTree
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
-from objstore.message import Message
+from objstore.limits import MIB
 from objstore.node import Node
-from objstore.records import Call, Description, Note
+from objstore.records import Description, Note
 from objstore.saving import NODES_PER_NOTE
+from objstore.sourcecalls import call_record
 from objstore.store import Store
-from objstore.transcripts.model import IMPORTER, Entry, Head, SourceCall, Transcript, Warn
-from refs.errors import InvalidRefName, ObjectMissing
-from refs.ids import ROOT, NodeId, Oid
-from refs.names import CONVERSATIONS, RefName, check_ref_name, conversation_ref, description_ref
+from objstore.transaction import Batch
+from objstore.transcripts.model import IMPORTER, Entry, Head, Transcript, Warn
+from refs.errors import Conflict, InvalidValue
+from refs.ids import NodeId, Oid
+from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref
+from refs.taken import NameSet
 
 CHUNK_ENTRIES: Final = 2000
-"""Entries of one conversation that are looked up, and put into the transaction, together."""
+CHUNK_BYTES: Final = 8 * MIB
+"""Entries of one conversation, and their bytes, that are looked up and taken in together."""
 BATCH_OBJECTS: Final = 20_000
-BATCH_BYTES: Final = 64 << 20
+BATCH_BYTES: Final = 32 * MIB
 """New objects, and their canonical bytes, after which an import commits what it has."""
-BRANCH_DIGITS: Final = 10
-MAX_NAME_BYTES: Final = 150
-"""Of a conversation's name as it is made from a source's id; branches add to it."""
-UNKNOWN_TIME: Final = "1970-01-01T00:00:00.000Z"
-"""When a call was made whose source tells no time at all."""
-
-_BRANCH: Final = re.compile(rf"\.at-[0-9a-f]{{{BRANCH_DIGITS}}}$", re.ASCII)
-_CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_UNFIT: Final = re.compile(r"[^A-Za-z0-9._@+=-]+")
+_REASON: Final = "import"
 
 
 @dataclass(slots=True)
@@ -57,7 +54,6 @@ class Ingested:
     calls: int = 0
     created: list[str] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
-    branches: int = 0
     warnings: list[Warn] = field(default_factory=list)
 
     @property
@@ -69,18 +65,23 @@ class Ingested:
 class Ingest:
     """One import: takes transcripts one after the other, and commits now and then.
 
-    `pattern` names conversations, with `{format}`, `{id}` and `{title}` in it. With `dry_run` everything is read
-    and nothing is written. Use as a context manager, or call `flush` at the end. A conversation is visible
-    whole or not at all; what was committed before an error stays.
+    `pattern` names conversations, see `convnames`. With `dry_run` everything is read and nothing is written.
+    Use as a context manager, or call `flush` at the end. A conversation is visible whole or not at all; what
+    was committed before an error stays.
     """
 
-    def __init__(self, store: Store, *, pattern: str = "{format}/{id}", dry_run: bool = False) -> None:
+    def __init__(self, store: Store, *, pattern: str = DEFAULT_PATTERN, dry_run: bool = False) -> None:
         self._store, self._pattern, self._dry_run = store, pattern, dry_run
         self._transaction = store.transaction()
         self._bytes = 0
         self._moved: set[RefName] = set()
         self._heads: dict[str, dict[str, NodeId]] | None = None  # by the transcript's own name
-        self._pending: set[tuple[Kind, Oid]] = set()
+        self._taken = NameSet()
+        self._pending: set[NodeId] = set()
+        self.commits = 0
+        """How often what was taken in has been committed: all that was added before the last is durable."""
+        self.refused: list[Conflict] = []
+        """Refs that somebody else moved in the meantime; they were left alone. Importing again sets them."""
 
     def __enter__(self) -> Ingest:
         return self
@@ -90,60 +91,77 @@ class Ingest:
             self.flush()
 
     def add(self, transcript: Transcript) -> Ingested:
-        """Store one conversation and set its refs. Reads `transcript.entries` to its end."""
+        """Store one conversation and set its refs. Reads `transcript.entries` to its end.
+
+        Raises `InvalidValue` or `LimitExceeded` for what no store can hold, and leaves the rest as it was.
+        """
         done = Ingested(transcript.format, transcript.id, "", transcript.place, transcript.title)
-        chains = _Chains()
-        chunk: list[Entry] = []
-        for entry in transcript.entries:
-            chunk.append(entry)
-            if len(chunk) >= CHUNK_ENTRIES:
-                self._put_chunk(chunk, chains, done)
-                chunk = []
-        self._put_chunk(chunk, chains, done)
-        done.warnings = transcript.warnings
-        done.title = transcript.title
-        done.name = conversation_name(self._pattern, transcript)
-        self._put_calls(transcript, chains, done)
-        self._set_refs(transcript, chains, done)
-        if len(self._transaction.batch.objects) >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
-            self.flush()
+        tree = EntryTree()
+        for chunk in _chunks(transcript):
+            self._put_chunk(chunk, tree, done)
+        done.warnings, done.title = transcript.warnings, transcript.title
+        done.name = self._name(transcript)
+        self._put_calls(transcript, tree, done)
+        self._set_refs(transcript, tree, done)
+        self._flush_if_full()
         return done
 
     def flush(self) -> None:
         """Commit what has been taken in so far."""
-        transaction, self._transaction = self._transaction, self._store.transaction()
+        if self._dry_run:
+            return
+        batch, self._transaction = self._transaction.batch, self._store.transaction()
         self._bytes, self._moved, self._pending = 0, set(), set()
-        if not self._dry_run:
-            transaction.commit()
+        try:
+            self._store.storage.commit(batch)
+        except Conflict:
+            self._commit_apart(batch)
+        self.commits += 1
+
+    def _flush_if_full(self) -> None:
+        if len(self._transaction.batch.objects) >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
+            self.flush()
+
+    def _commit_apart(self, batch: Batch) -> None:
+        """Somebody else moved or made one of the refs: all the others get where they belong."""
+        commit = self._store.storage.commit
+        commit(Batch(batch.objects, relies_on=batch.relies_on))
+        for move, reason in zip(batch.moves, batch.reasons, strict=True):
+            try:
+                commit(Batch(moves=[move], reasons=[reason]))
+            except Conflict as error:
+                self.refused.append(error)
+        self._heads = None
 
     # -- nodes ------------------------------------------------------------------------------------
 
-    def _put_chunk(self, chunk: Sequence[Entry], chains: _Chains, done: Ingested) -> None:
-        """Put what is new of some entries, with notes; their places go into `chains`."""
-        made: list[tuple[Entry, NodeId, Node, Condensed]] = []
-        for entry in chunk:
-            condensed = condense(entry.message)
-            node = chains.node(entry, condensed)
+    def _put_chunk(self, chunk: Sequence[tuple[Entry, Condensed]], tree: EntryTree, done: Ingested) -> None:
+        """Put what is new of some entries, with notes; their places go into `tree`."""
+        made = []
+        for entry, condensed in chunk:
+            parent, node = _node(entry, condensed, tree)
             oid = node.id
-            chains.add(entry, oid, node)
+            tree.add(entry.key, oid, parent, entry.at)
             made.append((entry, oid, node, condensed))
         absent = self._absent({oid: node.parent for _, oid, node, _ in made})
         notes: dict[str, Mapping[str, Json]] = {}
         for entry, oid, node, condensed in made:
             done.messages += 1
-            if oid not in absent or (Kind.NODE, oid) in self._pending:
+            if oid not in absent or oid in self._pending:
                 continue
             done.new += 1
-            self._pending.add((Kind.NODE, oid))
+            self._pending.add(oid)
             if not self._dry_run:
-                self._put_node(entry.message, condensed, oid, node)
+                self._transaction.put_message(entry.message, condensed)
+                self._transaction.put_known_node(oid, node)
+                self._bytes += len(condensed.raw)
                 notes[oid] = _about(entry)
         for start in range(0, len(notes), NODES_PER_NOTE):
             part = dict(list(notes.items())[start : start + NODES_PER_NOTE])
             note = Note(note=clocks.new_ulid(), at=self._store.storage.clock(), nodes=part)
             self._transaction.put_record(note)
-        if self._bytes >= BATCH_BYTES and not self._moved:
-            self.flush()  # in the middle of a long session: no ref points there yet, but it is young
+        # Also in the middle of a session: no ref points there yet, but it is young.
+        self._flush_if_full()
 
     def _absent(self, parents: Mapping[NodeId, NodeId]) -> set[Oid]:
         """Those of some nodes, given with their parents and parents first, that are not stored.
@@ -168,194 +186,138 @@ class Ingest:
                     before = parents[before]
         return absent | index.missing(Kind.NODE, unsure)
 
-    def _put_node(self, message: Message, condensed: Condensed, oid: NodeId, node: Node) -> None:
-        self._transaction.put_message(message, condensed)
-        self._transaction.put_known_node(oid, node)
-        self._bytes += len(condensed.raw)
-
     # -- calls ------------------------------------------------------------------------------------
 
-    def _put_calls(self, transcript: Transcript, chains: _Chains, done: Ingested) -> None:
-        ids = []
+    def _put_calls(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
         for call in transcript.calls:
-            asked = chains.ids.get(call.head_input or "", ROOT)
-            if call.head_input is not None and asked == ROOT:
+            asked = NOWHERE if call.head_input is None else tree.get(call.head_input)
+            if asked is None:
                 continue
-            answered = chains.ids.get(call.head_output or "")
-            at = (
-                call.started_at
-                or chains.times.get(call.head_output or "")
-                or chains.times.get(call.head_input or "")
-            )
-            record = _call(transcript, call, asked, answered, at or transcript.created_at, done.name)
-            ids.append(self._transaction.put_record(record))
-        done.calls = len(ids)
+            done.calls += 1
+            if not self._dry_run:
+                record = call_record(transcript, call, tree, asked, done.name)
+                self._transaction.put_record(record)
+                self._flush_if_full()
 
     # -- refs -------------------------------------------------------------------------------------
 
-    def _set_refs(self, transcript: Transcript, chains: _Chains, done: Ingested) -> None:
-        """Move or make the conversations of a transcript, its active head's first."""
-        if not chains.ids:
-            return
-        heads = sorted(transcript.heads, key=lambda head: not head.active)
-        known = self._heads_of(done.name)
-        for head in heads or [Head(chains.last, transcript.id, active=True)]:
-            node = chains.ids.get(head.key)
-            if node is not None:
-                self._set_ref(done, known, node, chains, head)
-        done.branches = len(known)
-        if done.name in known:
-            self._describe(transcript, chains, done)
+    def _name(self, transcript: Transcript) -> str:
+        name = conversation_name(self._pattern, transcript)
+        return name if name in self._known_heads() else beside(self._taken, name)
 
-    def _heads_of(self, name: str) -> dict[str, NodeId]:
-        """The conversations of a transcript that exist: its own name, and branches beside it."""
+    def _known_heads(self) -> dict[str, dict[str, NodeId]]:
+        """The heads of all conversations, by the name without its branches' endings."""
         if self._heads is None:
-            self._heads = {}
+            self._heads, self._taken = {}, NameSet()
             for ref, oid in self._store.refs(CONVERSATIONS):
                 short = ref.removeprefix(CONVERSATIONS)
-                self._heads.setdefault(_BRANCH.sub("", short), {})[short] = NodeId(oid)
-        return self._heads.setdefault(name, {})
+                self._taken.add(ref)
+                self._heads.setdefault(family(short), {})[short] = NodeId(oid)
+        return self._heads
+
+    def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
+        """Move or make the conversations of a transcript, its active head's first."""
+        ends: dict[int, Head | None] = {}
+        for head in sorted(transcript.heads, key=lambda head: not head.active):
+            place = tree.get(head.key)
+            if place is not None:
+                ends.setdefault(place, head)
+        if not ends and len(tree):
+            ends[tree.last] = None
+        known = self._known_heads().setdefault(done.name, {})
+        branches = Branches(self._store, tree, known, done.name)
+        if branches.elsewhere and not self._dry_run:
+            self.flush()  # what is compared must be stored
+        for place, end in ends.items():
+            self._set_ref(transcript, branches, place, end, done)
 
     def _set_ref(
-        self, done: Ingested, known: dict[str, NodeId], node: NodeId, chains: _Chains, head: Head
+        self, transcript: Transcript, branches: Branches, place: int, head: Head | None, done: Ingested
     ) -> None:
-        if node in known.values():
-            return
-        line = chains.line(node)
-        behind = [name for name, at in known.items() if at in line]
-        if behind:
-            # The nearest of several: a branch that grew, rather than the conversation it once left.
-            name = max(behind, key=lambda each: line[known[each]])
-            self._move(name, known[name], node, "import")
+        if branches.covers(place):
+            return  # here already: as it is, or a copy from an earlier time
+        tree, known = branches.tree, branches.known
+        first, at = branches.leaves(place)
+        name = branches.behind(at) or (None if self._dry_run else branches.grown(first))
+        node = tree.id(place)
+        if name is not None:
+            self._move(name, known[name], node)
             done.moved.append(name)
-        elif any(self._is_before(node, at, chains) for at in known.values()):
-            return  # a copy from an earlier time: what came later is here already
         else:
-            name = done.name if done.name not in known else _branch(done.name, known.values(), line, chains)
-            if name in known:
+            names = [branch_name(done.name, tree.id(first), digits) for digits in BRANCH_DIGITS]
+            name = next((each for each in (done.name, *names) if each not in known), None)
+            if name is None:
+                transcript.warn("name-taken", transcript.place, names[-1])
                 return
-            self._move(name, None, node, "import")
+            self._move(name, None, node)
+            self._taken.add(conversation_ref(name))
             done.created.append(name)
-            if head.title and name != done.name:
-                made = Description(
-                    description=name, created_at=self._store.storage.clock(), title=head.title, forked_from=node
-                )
-                self._transaction.move(description_ref(name), None, self._transaction.put_record(made), "import")
-        known[name] = node
+        branches.move(name, place)
+        self._describe(transcript, tree, done, name, head)
 
-    def _is_before(self, node: NodeId, head: NodeId, chains: _Chains) -> bool:
-        if head in chains.parents:
-            return node in chains.line(head)
-        try:
-            back = self._store.depth(head) - self._store.depth(node)
-            return back >= 0 and self._store.chains.ancestor(head, back) == node
-        except ObjectMissing:  # new in this very import, so nothing that was here comes after it
-            return False
-
-    def _move(self, name: str, old: NodeId | None, new: NodeId, reason: str) -> None:
+    def _move(self, name: str, old: NodeId | None, new: NodeId) -> None:
+        if self._dry_run:
+            return
         ref = conversation_ref(name)
         if ref in self._moved:
             self.flush()
         self._moved.add(ref)
         self._transaction.rely_on(new)
-        self._transaction.move(ref, old, new, reason)
+        self._transaction.move(ref, old, new, _REASON)
 
-    def _describe(self, transcript: Transcript, chains: _Chains, done: Ingested) -> None:
-        ref = description_ref(done.name)
-        if ref in self._moved or not (done.moved or done.created):
+    def _describe(
+        self, transcript: Transcript, tree: EntryTree, done: Ingested, name: str, head: Head | None
+    ) -> None:
+        """What is known about a conversation that was made or moved. A title that the user gave it stays."""
+        if self._dry_run:
             return
+        title = transcript.title if name == done.name else head and head.title
+        ref = description_ref(name)
+        if ref in self._moved:
+            self.flush()
         told = self._store.storage.refs.resolve(ref)
-        created = transcript.created_at or min(chains.times.values(), default=None)
+        if told is not None and name in done.moved:
+            held = self._store.description(name)
+            last = next(self._store.storage.refs.reflog.entries(ref), None)
+            if held is None or held.title == title or not title or last is None or last.reason != _REASON:
+                return
         made = Description(
-            description=done.name,
-            created_at=created or self._store.storage.clock(),
-            title=transcript.title or None,
+            description=name,
+            created_at=transcript.created_at or tree.first_time() or self._store.storage.clock(),
+            title=title or None,
             model=transcript.model or None,
             tags=tuple(transcript.tags) or None,
             source={"format": transcript.format, "id": transcript.id, "importer": IMPORTER},
         )
-        if told is not None and done.name not in done.created:
-            held = self._store.description(done.name)
-            if held is not None and held.title == made.title:
-                return
         oid = self._transaction.put_record(made)
         if oid != told:
             self._moved.add(ref)
-            self._transaction.move(ref, told, oid, "import")
+            self._transaction.move(ref, told, oid, _REASON)
 
 
-class _Chains:
-    """The nodes that a transcript's entries make: ids by key, and each node's parent."""
-
-    def __init__(self) -> None:
-        self.ids: dict[str, NodeId] = {}
-        self.times: dict[str, str] = {}
-        self.parents: dict[NodeId, NodeId] = {}
-        self.last = ""
-
-    def node(self, entry: Entry, condensed: Condensed) -> Node:
-        parent = ROOT if entry.parent is None else self.ids[entry.parent]
-        called_by = None if entry.called_by is None else self.ids.get(entry.called_by)
-        if called_by is None:
-            return Node.trusted(parent, condensed.oid)
-        return Node(parent, condensed.oid, called_by, entry.tool_call_id)
-
-    def add(self, entry: Entry, oid: NodeId, node: Node) -> None:
-        self.ids[entry.key] = oid
-        self.parents[oid] = node.parent
-        if entry.at is not None:
-            self.times[entry.key] = entry.at
-        self.last = entry.key
-
-    def line(self, node: NodeId) -> dict[NodeId, int]:
-        """Every node from the first up to `node`, with its distance from the end counted negatively."""
-        found: dict[NodeId, int] = {}
-        while node != ROOT:
-            found[node] = -len(found)
-            node = self.parents[node]
-        return found
+def _chunks(transcript: Transcript) -> Iterator[list[tuple[Entry, Condensed]]]:
+    """Entries in portions, with their stored form."""
+    chunk: list[tuple[Entry, Condensed]] = []
+    size = 0
+    for entry in transcript.entries:
+        condensed = condense(entry.message)
+        chunk.append((entry, condensed))
+        size += len(condensed.raw) + sum(len(each.content or b"") for _, each in condensed.payloads)
+        if len(chunk) >= CHUNK_ENTRIES or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    yield chunk
 
 
-def conversation_name(pattern: str, transcript: Transcript) -> str:
-    """The name of a transcript's conversation: legal, and the same at every import.
-
-    What a name can't hold becomes `-`; an id that would be too long or is empty is replaced by its hash.
-    """
-    parts = {"format": transcript.format, "id": transcript.id, "title": transcript.title or "untitled"}
-    fit = {key: _fit(value) for key, value in parts.items()}
-    name = pattern
-    for key, value in fit.items():
-        name = name.replace("{" + key + "}", value)
-    try:
-        return check_ref_name(f"{CONVERSATIONS}{name}").removeprefix(CONVERSATIONS)
-    except InvalidRefName:
-        name = f"{transcript.format}/x-{sha256(transcript.id.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
-        return check_ref_name(f"{CONVERSATIONS}{name}").removeprefix(CONVERSATIONS)
-
-
-def _fit(text: str) -> str:
-    made = _UNFIT.sub("-", text).strip("-.")
-    if made != text or len(made) > MAX_NAME_BYTES:
-        # Two ids that look alike once they fit must not become one conversation.
-        mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:6]
-        made = f"{made[: MAX_NAME_BYTES - 8]}-{mark}"
-    return made.lstrip("-.") or "x"
-
-
-def _branch(name: str, heads: Iterable[NodeId], line: Mapping[NodeId, int], chains: _Chains) -> str:
-    """A branch's name, from the first of its nodes that no other conversation of the transcript has."""
-    others: set[NodeId] = set()
-    for head in heads:
-        node = head
-        while node != ROOT and node in chains.parents and node not in others:
-            others.add(node)
-            node = chains.parents[node]
-    first = next(iter(line))
-    for node in line:  # from the end to the beginning
-        if node in others:
-            break
-        first = node
-    return f"{name}.at-{first[:BRANCH_DIGITS]}"
+def _node(entry: Entry, condensed: Condensed, tree: EntryTree) -> tuple[int, Node]:
+    """An entry's node, and the place before it."""
+    parent = NOWHERE if entry.parent is None else tree.get(entry.parent)
+    if parent is None:
+        raise InvalidValue("parent", f"{str(entry.parent)[:80]!r} does not come before {entry.key[:80]!r}")
+    caller = tree.get(entry.called_by)
+    if caller is None:
+        return parent, Node.trusted(tree.id(parent), condensed.oid)
+    return parent, Node(tree.id(parent), condensed.oid, tree.id(caller), entry.tool_call_id)
 
 
 def _about(entry: Entry) -> dict[str, Json]:
@@ -364,37 +326,3 @@ def _about(entry: Entry) -> dict[str, Json]:
     if entry.at is not None:
         members["at"] = entry.at
     return members
-
-
-def _call(
-    transcript: Transcript,
-    call: SourceCall,
-    asked: NodeId,
-    answered: NodeId | None,
-    at: str | None,
-    name: str,
-) -> Call:
-    started = at or UNKNOWN_TIME
-    return Call(
-        call=_ulid(started, f"{transcript.format}\n{transcript.id}\n{call.id}"),
-        model=call.model or "unknown",
-        resolved_model=call.resolved_model,
-        head_input=asked,
-        head_output=answered,
-        conversation=name,
-        started_at=started,
-        duration_ms=call.duration_ms,
-        error=call.error,
-        input_tokens=call.input_tokens,
-        output_tokens=call.output_tokens,
-        token_details=call.token_details or None,
-        options=call.options or None,
-    )
-
-
-def _ulid(at: str, seed: str) -> str:
-    """A ULID that is the same for the same source: importing again records nothing twice, anywhere."""
-    milliseconds = max(0, clocks.milliseconds(at))
-    random = int.from_bytes(sha256(seed.encode("utf-8", "surrogatepass")).digest()[:10], "big")
-    value = (milliseconds << 80) | random
-    return "".join(_CROCKFORD[(value >> shift) & 31] for shift in range(125, -1, -5))
