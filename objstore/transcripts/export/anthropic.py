@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from objstore.message import ToolResultPart
-from objstore.transcripts.export.anthropic_message import BlockWriter
+from objstore.transcripts.export.anthropic_message import BlockWriter, short
 from objstore.transcripts.export.ids import call_ids
 from objstore.transcripts.export.model import ExportEntry, Losses, Written, to_json
 
@@ -20,19 +20,13 @@ def write(chain: Sequence[ExportEntry], title: str | None = None) -> Written:
     for number, entry in enumerate(chain):
         role, blocks = entry.message.role, writer.blocks(entry, number)
         if role == "system" and number == 0:
-            request["system"] = _short(blocks)
+            request["system"] = short(blocks)
             continue
         if role not in ("user", "assistant", "tool"):
             losses.add("role", number, f"{role!r} written as 'user'")
         elif role == "tool" and not any(isinstance(part, ToolResultPart) for part in entry.message.parts):
             losses.add("role", number, "'tool' without a result is read as 'user'")
-        messages.append({"role": "assistant" if role == "assistant" else "user", "content": _short(blocks)})
+        messages.append({"role": "assistant" if role == "assistant" else "user", "content": short(blocks)})
     request["messages"] = messages
     losses.about(chain, title)
     return to_json(request), losses
-
-
-def _short(blocks: list[dict[str, Any]]) -> Any:
-    """A single plain text is written as a string."""
-    plain = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
-    return blocks[0]["text"] if plain and blocks[0]["type"] == "text" else blocks

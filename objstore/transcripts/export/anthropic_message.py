@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +19,7 @@ from objstore.message import (
 )
 from objstore.transcripts.anthropic_blocks import FAILED, PROVIDER
 from objstore.transcripts.draft import extras_of, mapping, string
-from objstore.transcripts.export.model import ExportEntry, Losses, base64_text
+from objstore.transcripts.export.model import ExportEntry, Losses, base64_text, json_or_text
 
 _SERVER_RESULT: Final = "_tool_result"
 
@@ -100,10 +99,7 @@ class BlockWriter:
         kind = string(self._known(part).get("type")) or "tool_result"
         made: dict[str, Any] = {"type": kind, "tool_use_id": self.ids[self.number, index]}
         if part.server_executed and kind.endswith(_SERVER_RESULT) and kind != "mcp_tool_result":
-            try:
-                made["content"] = json.loads(part.output)
-            except ValueError:
-                made["content"] = part.output
+            made["content"] = json_or_text(part.output)
         else:
             if part.server_executed and kind == "tool_result":
                 self._lose("server-executed", "written as a tool of the caller")
@@ -125,26 +121,33 @@ class BlockWriter:
 
     def _attachment(self, attachment: Attachment) -> dict[str, Any] | None:
         media, url = attachment.type, attachment.url
-        for kind, lost in (
-            ("attachment-path", attachment.path),
-            ("attachment-url", attachment.has_content and url),
-        ):
-            if lost:
-                self._lose(kind, str(lost))
+        if attachment.path:
+            self._lose("attachment-path", attachment.path)
+        if attachment.has_content and url:
+            self._lose("attachment-url", url)
         block = "document" if media and not media.startswith("image/") else "image"
         if attachment.has_content:
-            if media == "text/plain":
-                text = (attachment.content or b"").decode("utf-8", "surrogatepass")
+            text = _plain_text(attachment) if media == "text/plain" else None
+            if text is not None:
                 return {"type": block, "source": {"type": "text", "media_type": media, "data": text}}
-            source = {
-                "type": "base64",
-                **({"media_type": media} if media else {}),
-                "data": base64_text(attachment),
-            }
-            return {"type": block, "source": source}
+            typed = {"media_type": media} if media else {}
+            return {"type": block, "source": {"type": "base64", **typed, "data": base64_text(attachment)}}
         if url:
             if media not in (None, "image/*", "application/pdf"):
                 self._lose("attachment-type", str(media))
             return {"type": block, "source": {"type": "url", "url": url}}
         self._lose("attachment", "without bytes or a URL")
         return None
+
+
+def _plain_text(attachment: Attachment) -> str | None:
+    try:
+        return (attachment.content or b"").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def short(blocks: list[dict[str, Any]]) -> Any:
+    """A single plain text is written as a string."""
+    plain = len(blocks) == 1 and set(blocks[0]) == {"type", "text"}
+    return blocks[0]["text"] if plain and blocks[0]["type"] == "text" else blocks

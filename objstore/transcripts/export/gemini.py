@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +19,7 @@ from objstore.message import (
 )
 from objstore.transcripts.build import text_of
 from objstore.transcripts.draft import extras_of, mapping, string
-from objstore.transcripts.export.model import ExportEntry, Losses, Written, base64_text, to_json
+from objstore.transcripts.export.model import ExportEntry, Losses, Written, base64_text, json_or_text, to_json
 from objstore.transcripts.gemini_parts import CODE, OK, PROVIDER, SIGNATURE
 
 _ROLES: Final = {"user": "user", "assistant": "model", "tool": "user"}
@@ -146,11 +145,8 @@ def _response(part: ToolResultPart, extras: Mapping[str, Json]) -> Json:
     if part.exception is not None:
         wrapped = {"output": part.output} if part.output or extras.get("empty") else {}
         return {**wrapped, "error": part.exception}
-    try:
-        value = json.loads(part.output)
-        same = text_of(value) == part.output
-    except (ValueError, RecursionError):
-        value, same = None, False
+    value = json_or_text(part.output)
+    same = not isinstance(value, str) and text_of(value) == part.output
     if extras.get("bare"):
         return value if same else part.output
     if same and isinstance(value, dict) and not set(value) <= {"output", "error"}:

@@ -85,6 +85,18 @@ def _says_the_same(kept: Json, arguments: Mapping[str, Json]) -> bool:
     return dumps(freeze(read, "")) == dumps(freeze(arguments, ""))
 
 
+def json_or_text(text: str) -> Json:
+    """What a text says as JSON, or the text where it isn't JSON."""
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _refuse(name: str) -> Json:
+    raise ValueError(name)
+
+
 def data_url(attachment: Attachment) -> str:
     """The attachment's bytes as a `data:` URL."""
     return f"data:{attachment.type or 'application/octet-stream'}{_BASE64_MARK}{base64_text(attachment)}"

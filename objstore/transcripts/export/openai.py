@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +26,7 @@ from objstore.transcripts.export.model import (
     arguments_text,
     base64_text,
     data_url,
+    json_or_text,
     to_json,
 )
 
@@ -85,7 +85,7 @@ class _Writer:
             self._lose("provider-metadata", ", ".join(part.provider_metadata))
         output: Any = part.output or (part.exception or "")
         if extras.get("json"):
-            output = json.loads(output)
+            output = json_or_text(output)
         if part.attachments:
             blocks = [self._attachment(attachment, {}) for attachment in part.attachments]
             output = [*([{"type": "text", "text": output}] if output else []), *filter(None, blocks)]

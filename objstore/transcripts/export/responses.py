@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +26,7 @@ from objstore.transcripts.export.model import (
     arguments_text,
     base64_text,
     data_url,
+    json_or_text,
     to_json,
 )
 from objstore.transcripts.responses_items import CLIENT_CALLS, SEPARATOR, SERVER_CALLS
@@ -230,7 +230,7 @@ class _Writer:
                 return
             if member := SERVER_CALLS.get(str(last.get("type")), ("", (), ""))[2]:
                 image = part.attachments[0] if part.attachments else None
-                last[member] = base64_text(image) if image is not None else json.loads(part.output)
+                last[member] = base64_text(image) if image is not None else json_or_text(part.output)
                 return
         if part.server_executed:
             self._lose("server-executed", "written as a function of the caller")
@@ -239,7 +239,7 @@ class _Writer:
         output: Any = part.output or part.exception or ""
         kind = string(extras.get("item_type")) or "function_call_output"
         if extras.get("json"):
-            output = json.loads(output)
+            output = json_or_text(output)
         elif kind == "computer_call_output" and part.attachments:
             made = self._attachment(part.attachments[0], {}) or {}
             output = {**made, "type": "computer_screenshot"}
