@@ -491,11 +491,21 @@ class Storage:
             raise ObjectMissing(left[0].kind, f"before {left[0].oid}")
 
     def _finish(self, moves: Sequence[Move], entries: Sequence[ReflogEntry], position: Position) -> None:
-        """Behind the commit point. An error here leaves the record pending: the next writer finishes it."""
-        self.refs.apply(moves)
-        if entries:
-            self.refs.reflog.append(entries)
-        self._seen = self.journal.mark(position)
+        """Behind the commit point: an error leaves the record pending, and is told only if it can't be finished now.
+
+        Else the next writer does.
+        """
+        try:
+            self.refs.apply(moves)
+            if entries:
+                self.refs.reflog.append(entries)
+            self._seen = self.journal.mark(position)
+        except DagError as error:
+            self._seen = None
+            try:
+                self._catch_up()
+            except DagError:
+                raise error from None
 
     # -- checkpoint -------------------------------------------------------------------------------
 
