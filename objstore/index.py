@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import threading
 import weakref
@@ -34,6 +35,7 @@ LINES_PER_FRAME: Final = 16384
 _LOOSE: Final = -1  # and -2, -3: the form, counted down
 BUSY_MILLISECONDS: Final = 60_000
 _IDS_AT_ONCE: Final = 500
+_NUMBERING: Final = "numbering"
 
 Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 """What the index must know of an object: of a message only the payloads it needs."""
@@ -215,6 +217,7 @@ class Index:
             db.execute(statement)
         for part in self._parts:
             part.create(db)
+        self.set_meta(db, _NUMBERING, secrets.token_hex(8))
         db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         db.execute(f"PRAGMA user_version={self.version}")
         db.execute("COMMIT")
@@ -393,6 +396,15 @@ class Index:
     def meta(self, name: str) -> str | None:
         found = self._one("SELECT value FROM meta WHERE key=?", (name,))
         return None if found is None else found[0]
+
+    def numbering(self) -> str:
+        """Stays the same as long as no row was given up, and so none can come to mean another object."""
+        return self.meta(_NUMBERING) or ""
+
+    def last_rows(self) -> dict[Kind, int]:
+        """The row of the latest arrival of each kind."""
+        with self.reading() as db:
+            return {kind: db.execute(f"SELECT coalesce(max(row), 0) FROM {kind}").fetchone()[0] for kind in Kind}
 
     def counts(self) -> dict[Kind, int]:
         with self.reading() as db:
@@ -580,6 +592,7 @@ class Index:
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Iterable[int]) -> None:
         """Objects are no longer stored: in the same transaction as what is built on them, see gc."""
         gone = list(rows)
+        self.set_meta(db, _NUMBERING, secrets.token_hex(8))
         db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(row INTEGER PRIMARY KEY)")
         db.execute("DELETE FROM gone")
         db.executemany("INSERT INTO gone VALUES (?)", [(row,) for row in gone])
