@@ -94,3 +94,15 @@ MAX_JOURNAL_RECORD_BYTES: Final = 256 * MIB
 
 FRAME_CACHE_BYTES: Final = 32 * MIB
 """Decoded frames of packs that a store keeps in memory."""
+
+MAX_REMOTE_REFS: Final = 1_000_000
+"""Refs of a remote: read and kept in memory, by name."""
+
+MAX_REFUSED_REFS: Final = 1000
+"""Refs of a remote that are named one by one in a report of what was refused."""
+
+MAX_REMOTE_PACKS: Final = 1_000_000
+"""Packs in an object storage."""
+
+MAX_MARKER_BYTES: Final = 4 * KIB
+"""A ref's object, or the marker, in an object storage."""

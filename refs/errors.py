@@ -180,6 +180,40 @@ class UnsafeStore(DagError):
         self.hint = "name it with --store or DAG_DIR if you trust it"
 
 
+class NoSuchRemote(NotFound):
+    """No remote of this name, or nothing at a remote's address."""
+
+    def __init__(self, remote: str, reason: str = "no remote of that name") -> None:
+        super().__init__(f"{remote}: {reason}")
+        self.remote, self.reason = remote, reason
+        self.hint = "'dag remote list' shows the remotes"
+
+
+class RemoteExists(Conflict):
+    """A remote of this name is there already."""
+
+    def __init__(self, remote: str) -> None:
+        super().__init__(f"there is a remote {remote!r} already")
+        self.remote = remote
+
+
+class RemoteFailure(DagError):
+    """A remote couldn't be reached, or refused what was asked of it. Trying again may help."""
+
+    def __init__(self, remote: str, reason: str) -> None:
+        super().__init__(f"{remote}: {reason}")
+        self.remote, self.reason = remote, reason
+
+
+class UnsafeRemote(DagError):
+    """An object storage in which two writers would overwrite each other: it ignores conditions."""
+
+    def __init__(self, remote: str, reason: str) -> None:
+        super().__init__(f"{remote} can't be a remote: {reason}")
+        self.remote, self.reason = remote, reason
+        self.hint = "a server is needed that honours If-Match and If-None-Match"
+
+
 class DamagedStore(DagError):
     """Base of: what is on disk isn't what was written there."""
 
@@ -208,6 +242,14 @@ class CorruptFile(DamagedStore):
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
         self.hint = "'dag fsck' says more"
+
+
+class BadTransfer(DamagedStore):
+    """What a remote sent can't be believed: nothing of it was taken."""
+
+    def __init__(self, remote: str, reason: str) -> None:
+        super().__init__(f"{remote}: {reason}; nothing of it was taken")
+        self.remote, self.reason = remote, reason
 
 
 class Redacted(DagError):
