@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from objstore.canonical import message_content_hash
 from objstore.message import Message, ToolCallPart, ToolResultPart
 from objstore.transcripts.build import message_or_none, note_of
 from objstore.transcripts.draft import Draft
 from objstore.transcripts.model import Entry, Head, Transcript
+
+_MAX_RECENT: Final = 100_000  # ids of tool calls
+
+
+class Recent(dict[str, str]):
+    """Remembers by id, and forgets the oldest beyond `_MAX_RECENT`: a log's calls are answered soon or never."""
+
+    def __setitem__(self, key: str, value: str) -> None:
+        if len(self) >= _MAX_RECENT and key not in self:
+            del self[next(iter(self))]
+        super().__setitem__(key, value)
 
 
 @dataclass(slots=True)
@@ -33,8 +45,8 @@ class Chain:
     last: str | None = None
     _count: int = 0
     _known: dict[tuple[str | None, str], str] = field(default_factory=dict)
-    _open: dict[str, str] = field(default_factory=dict)
-    _asked: set[str] = field(default_factory=set)
+    _open: Recent = field(default_factory=Recent)
+    _asked: Recent = field(default_factory=Recent)
     _ends: dict[str, None] = field(default_factory=dict)
 
     def follow(self, messages: Iterable[Spoken]) -> Iterator[Entry]:
@@ -94,4 +106,4 @@ class Chain:
         for call in message.parts:
             if isinstance(call, ToolCallPart) and call.tool_call_id and not call.server_executed:
                 self._open[call.tool_call_id] = place
-                self._asked.add(call.tool_call_id)
+                self._asked[call.tool_call_id] = place

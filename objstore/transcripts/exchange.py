@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from objstore.jsonvalue import EMPTY, Json, loads
 from objstore.limits import MIB
 from objstore.transcripts.build import time_of
-from objstore.transcripts.chains import Chain, Spoken
+from objstore.transcripts.chains import Chain, Recent, Spoken
 from objstore.transcripts.documents import Document, read_documents
 from objstore.transcripts.draft import is_deep, mapping, sequence, string
 from objstore.transcripts.model import Entry, ReaderOutput, Skipped, SourceCall, Transcript, Warn
@@ -158,7 +158,7 @@ class _File:
 
         def entries() -> Iterator[Entry]:
             made = Chain(transcript)
-            yield from made.follow(self.api.messages(items, transcript.warn, {}))
+            yield from made.follow(self.api.messages(items, transcript.warn, Recent()))
             made.end()
             made.finish(made.last)
             transcript.warnings.extend(self.told)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from objstore.attachment import Attachment
@@ -31,6 +31,7 @@ class BlockWriter:
     losses: Losses
     ids: Mapping[tuple[int, int], str]
     number: int = 0
+    _names: dict[str, str] = field(default_factory=dict)
 
     def blocks(self, entry: ExportEntry, number: int) -> list[dict[str, Any]]:
         """The blocks of a message."""
@@ -93,11 +94,15 @@ class BlockWriter:
         kind = known.pop("type", None) or ("server_tool_use" if part.server_executed else "tool_use")
         called = {"caller": thaw(extras["caller"])} if "caller" in extras else {}
         call_id, given = self.ids[self.number, index], thaw(part.arguments)
+        self._names[call_id] = part.name
         return {"type": kind, "id": call_id, "name": part.name, "input": given, **thaw(known), **called}
 
     def _result(self, part: ToolResultPart, index: int) -> dict[str, Any]:
         kind = string(self._known(part).get("type")) or "tool_result"
-        made: dict[str, Any] = {"type": kind, "tool_use_id": self.ids[self.number, index]}
+        call_id = self.ids[self.number, index]
+        made: dict[str, Any] = {"type": kind, "tool_use_id": call_id}
+        if part.name != self._names.get(call_id, "") and not part.server_executed:
+            self._lose("tool-name", part.name)
         if part.server_executed and kind.endswith(_SERVER_RESULT) and kind != "mcp_tool_result":
             made["content"] = json_or_text(part.output)
         else:

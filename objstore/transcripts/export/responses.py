@@ -66,6 +66,7 @@ class _Writer:
     number: int = 0
     _made: list[dict[str, Any]] = field(default_factory=list)
     _group: tuple[Any, ...] | None = None
+    _names: dict[str, str] = field(default_factory=dict)
 
     def items(self, entry: ExportEntry, number: int) -> list[dict[str, Any]]:
         """A message as items."""
@@ -185,6 +186,7 @@ class _Writer:
         extras = extras_of(note, index)
         known = dict(mapping(part.provider_metadata.get("openai")))
         kind, call_id = known.pop("type", None), self.ids[self.number, index]
+        self._names[call_id] = part.name
         own = {key: thaw(extras[key]) for key in ("id", "status", "namespace") if extras.get(key) is not None}
         if kind in SERVER_CALLS or kind == "mcp_call":
             self._made.append(self._server_call(part, note, index, str(kind), known))
@@ -248,6 +250,8 @@ class _Writer:
             output = [*([{"type": "input_text", "text": output}] if output else []), *filter(None, blocks)]
         own = {key: thaw(extras[key]) for key in ("id", "status") if extras.get(key) is not None}
         call_id = self.ids[self.number, index]
+        if part.name != self._names.get(call_id, ""):
+            self._lose("tool-name", part.name)
         more = thaw(mapping(extras.get("more")))
         self._made.append({"type": kind, **own, "call_id": call_id, "output": output, **more})
 
