@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -79,6 +80,8 @@ class App:
         self._close: Callable[[], None] = lambda: None
 
     def __enter__(self) -> App:
+        if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that can't show a character shows its number
+            sys.stdout.reconfigure(errors="backslashreplace")
         return self
 
     def __exit__(self, *_: object) -> None:

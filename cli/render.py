@@ -111,7 +111,8 @@ class Screen:
             if pager is not None:
                 page(lines, pager, self._environ)
                 return
-        _write(lines)
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
 
     def json(self, values: Iterable[object]) -> None:
         """Print values as JSON Lines, for programs."""
@@ -130,10 +131,3 @@ def _columns_of_terminal(environ: Mapping[str, str]) -> int:
         return os.get_terminal_size(sys.stdout.fileno()).columns or PLAIN_WIDTH
     except OSError:
         return PLAIN_WIDTH
-
-
-def _write(lines: Iterable[str]) -> None:
-    write, encoding = sys.stdout.write, sys.stdout.encoding or "ascii"
-    everything = encoding.lower().replace("-", "") == "utf8"
-    for line in lines:
-        write(f"{line if everything else line.encode(encoding, 'backslashreplace').decode(encoding)}\n")

@@ -7,6 +7,7 @@ import click
 from cli.completion import revisions
 from cli.context import App, pass_app
 from cli.render import SCHEMA, one_line
+from refs.errors import UnknownRevision
 from refs.ids import abbreviate
 
 
@@ -25,7 +26,12 @@ def command(app: App, rev: str | None, name: str | None, switch: bool, as_json: 
     Example:
       dag fork HEAD~2 by-train --switch
     """
-    node = app.resolve(rev)
+    try:
+        node = app.resolve(rev)
+    except UnknownRevision as error:
+        if name is None:
+            error.hint = f"'dag fork HEAD {rev}' makes a conversation of that name"
+        raise
     made = app.store.fork(node, name)
     if switch:
         app.store.switch(made)

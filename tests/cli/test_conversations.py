@@ -52,6 +52,12 @@ def test_a_fork_of_a_name_that_is_taken_is_a_conflict(trip):
     assert trip.snapshot() == before
 
 
+def test_a_name_without_a_revision_is_taken_for_one_and_the_way_is_told(trip):
+    assert trip("fork", "side", code=1).err.endswith(
+        "hint: 'dag fork HEAD side' makes a conversation of that name\n"
+    )
+
+
 def test_names_that_differ_only_by_case_or_nest_are_a_conflict(trip):
     before = trip.snapshot()
     for name in ("MAIN", "main/side"):
