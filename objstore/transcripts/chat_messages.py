@@ -80,7 +80,7 @@ def _said(draft: Draft, given: Mapping[str, Json], names: dict[str, str]) -> Non
     if (refusal := given.get("refusal")) is not None:
         draft.extra(field="refusal")
         draft.text(refusal, {"openai": {"refusal": True}})
-    if isinstance(audio := given.get("audio"), Mapping):
+    if isinstance(audio := given.get("audio"), dict):
         _answered_aloud(draft, audio)
     _calls(draft, given, names)
 
@@ -111,7 +111,7 @@ def _refusal_block(draft: Draft, block: Mapping[str, Json]) -> None:
 
 def _image_block(draft: Draft, block: Mapping[str, Json]) -> None:
     image = block.get("image_url")
-    url = string(mapping(image).get("url")) if isinstance(image, Mapping) else string(image)
+    url = string(mapping(image).get("url")) if isinstance(image, dict) else string(image)
     if url is None:
         draft.unknown(block)
         return
@@ -167,13 +167,13 @@ def _calls(draft: Draft, given: Mapping[str, Json], names: dict[str, str]) -> No
             calls = None
     for call in sequence(calls):
         _call(draft, mapping(call), call, names)
-    if isinstance(legacy := given.get("function_call"), Mapping):
+    if isinstance(legacy := given.get("function_call"), dict):
         _put_call(draft, legacy, None, names, EMPTY)
 
 
 def _call(draft: Draft, call: Mapping[str, Json], given: Json, names: dict[str, str]) -> None:
     call_id = string(call.get("id"))
-    if isinstance(custom := call.get("custom"), Mapping) and isinstance(custom.get("input"), str):
+    if isinstance(custom := call.get("custom"), dict) and isinstance(custom.get("input"), str):
         name = string(custom.get("name")) or ""
         draft.parts.append(
             ToolCallPart(
@@ -181,7 +181,7 @@ def _call(draft: Draft, call: Mapping[str, Json], given: Json, names: dict[str, 
             )
         )
         names[call_id or ""] = name
-    elif isinstance(function := call.get("function"), Mapping):
+    elif isinstance(function := call.get("function"), dict):
         metadata = {key: call[key] for key in ("extra_content", "thought_signature") if key in call}
         _put_call(draft, function, call_id, names, draft.sendable("openai", metadata))
     elif isinstance(call.get("name"), str):  # without the `function` around it: tau2-bench, Hermes
@@ -199,7 +199,7 @@ def _put_call(
 ) -> None:
     name = string(function.get("name")) or ""
     arguments = function.get("arguments")
-    if isinstance(arguments, Mapping):  # where text should stand
+    if isinstance(arguments, dict):  # where text should stand
         draft.extra(arguments=arguments)
     draft.call(name, arguments, call_id, metadata)
     names[call_id or ""] = name

@@ -35,7 +35,7 @@ def string(value: object) -> str | None:
 
 def mapping(value: object) -> Mapping[str, Json]:
     """`value` if it is an object, else an empty one."""
-    return value if isinstance(value, Mapping) else EMPTY
+    return value if isinstance(value, dict) else EMPTY  # many times faster than asking for a Mapping
 
 
 def sequence(value: object) -> Sequence[Json]:

@@ -299,12 +299,12 @@ def count_of(value: Json) -> int | None:
 def exchange_of(document: Document, api: Api) -> Exchange | None:
     """A record as a request, a response or both; None where it is neither."""
     record = document.value
-    if not isinstance(record, Mapping):
+    if not isinstance(record, dict):
         return None
     request, response = _half(record, "request"), _half(record, "response")
     if not request and not response:
         request = response = record
-        if isinstance(body := record.get("body"), Mapping):
+        if isinstance(body := record.get("body"), dict):
             request = response = body
     sent, answers = api.sent(request), api.answers(response)
     if sent is None and answers is None:
@@ -323,7 +323,7 @@ def _half(record: Mapping[str, Json], name: str) -> Mapping[str, Json]:
     half = record.get(name)
     if half is None:
         half = record.get(f"{name}_body")
-    if isinstance(half, Mapping) and half.get("body") is not None:
+    if isinstance(half, dict) and half.get("body") is not None:
         half = half["body"]
     if isinstance(half, str):  # a body as it went over the wire
         try:

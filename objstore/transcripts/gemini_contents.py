@@ -40,7 +40,7 @@ class _Contents:
 
     def sent(self, request: Mapping[str, Json]) -> Sequence[Json] | None:
         contents = request.get("contents")
-        if isinstance(contents, str | Mapping):
+        if isinstance(contents, str | dict):
             return [contents]
         return contents if isinstance(contents, list) else None
 
@@ -118,7 +118,7 @@ def _is_content(value: Json) -> bool:
     about = mapping(value)
     parts = sequence(about.get("parts"))
     known = about.get("role", "user") in ("user", "model", "function", "system")
-    return known and bool(parts) and all(isinstance(each, Mapping) and "type" not in each for each in parts)
+    return known and bool(parts) and all(isinstance(each, dict) and "type" not in each for each in parts)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

@@ -33,9 +33,9 @@ def member(value: Mapping[str, Json], name: str) -> Json:
 
 def parts_in(content: Json) -> Sequence[Json]:
     """A content's parts, also where a program wrote a single one, or only its text."""
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = content.get("parts", [content])
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         return [content]
     return [{"text": content}] if isinstance(content, str) else sequence(content)
 
@@ -53,16 +53,16 @@ def read_part(draft: Draft, given: Json) -> None:
             draft.reasoning(text or "", metadata)
         else:
             draft.text(text or "", metadata)
-    elif isinstance(call := member(part, "functionCall"), Mapping):
+    elif isinstance(call := member(part, "functionCall"), dict):
         metadata = draft.sendable(PROVIDER, {SIGNATURE: signature})
         draft.call(string(call.get("name")) or "", call.get("args"), string(call.get("id")), metadata)
-    elif isinstance(answer := member(part, "functionResponse"), Mapping):
+    elif isinstance(answer := member(part, "functionResponse"), dict):
         _answer(draft, answer, signature)
-    elif isinstance(code := member(part, "executableCode"), Mapping):
+    elif isinstance(code := member(part, "executableCode"), dict):
         metadata = draft.sendable(PROVIDER, {SIGNATURE: signature})
         arguments = {key: value for key, value in code.items() if key != "id"}
         draft.parts.append(ToolCallPart(CODE, arguments, string(code.get("id")), True, metadata))
-    elif isinstance(result := member(part, "codeExecutionResult"), Mapping):
+    elif isinstance(result := member(part, "codeExecutionResult"), dict):
         outcome = string(result.get("outcome"))
         failed = outcome if outcome and outcome != OK else None
         output = text_of(result.get("output"))
@@ -89,13 +89,13 @@ def _answer(draft: Draft, answer: Mapping[str, Json], signature: Json) -> None:
     given = answer.get("response")
     output, error = mapping(given).get("output"), mapping(given).get("error")
     exception = None
-    wrapped = isinstance(given, Mapping) and given and set(given) <= {"output", "error"}
+    wrapped = isinstance(given, dict) and given and set(given) <= {"output", "error"}
     if wrapped and all(isinstance(each, str) for each in mapping(given).values()):
         text, exception = string(output) or "", string(error)
         draft.extra(empty=True if output == "" and error is not None else None)
     else:
         text = text_of(given)
-        draft.extra(bare=None if isinstance(given, Mapping) else True)
+        draft.extra(bare=None if isinstance(given, dict) else True)
     attached = [_attachment(mapping(part)) for part in sequence(answer.get("parts"))]
     metadata = draft.sendable(PROVIDER, {SIGNATURE: signature})
     more = {key: answer[key] for key in ("willContinue", "scheduling") if key in answer}

@@ -36,9 +36,7 @@ def sniff(file_start: bytes, name: str) -> Certainty:
     if isinstance(first, list):  # an archive's list of summaries
         return Certainty.YES if first and _is_sample(mapping(first[0])) else Certainty.NO
     about = mapping(first)
-    logged = isinstance(about.get("eval"), Mapping) and (
-        "plan" in about or "samples" in about or "status" in about
-    )
+    logged = isinstance(about.get("eval"), dict) and ("plan" in about or "samples" in about or "status" in about)
     return Certainty.YES if logged or _is_sample(about) else Certainty.NO
 
 
@@ -110,8 +108,8 @@ def _messages(sample: Mapping[str, Json], made: Transcript) -> Iterator[Spoken]:
     about = {key: value for key, value in kept_fields(sample, ()).items() if key in _SAMPLE and not is_deep(value)}
     for number, given in enumerate(sequence(sample.get("messages"))):
         place = f"message {number + 1}"
-        if is_deep(given) or not isinstance(given, Mapping):
-            made.warn("record-too-deep" if isinstance(given, Mapping) else "not-a-message", place)
+        if is_deep(given) or not isinstance(given, dict):
+            made.warn("record-too-deep" if isinstance(given, dict) else "not-a-message", place)
             continue
         draft = read_message(attachments.filled(given), place, made.warn)
         if draft is not None:

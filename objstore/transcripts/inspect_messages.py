@@ -37,7 +37,7 @@ class Attachments:
             return _REFERENCE.sub(self._one, value) if "attachment://" in value else value
         if isinstance(value, list):
             return [self.filled(each) for each in value]
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             return {key: self.filled(each) for key, each in value.items()}
         return value
 
@@ -70,7 +70,7 @@ def read_message(given: Mapping[str, Json], place: str, warn: Warner) -> Draft |
 
 def _content(draft: Draft, content: Json) -> None:
     for block in content if isinstance(content, list) else [content]:
-        if isinstance(block, Mapping):
+        if isinstance(block, dict):
             _BLOCKS.get(str(block.get("type")), Draft.unknown)(draft, block)
         else:
             draft.text(block)

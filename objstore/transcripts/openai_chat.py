@@ -40,7 +40,7 @@ class _Chat:
     )
 
     def is_item(self, value: Json) -> bool:
-        return isinstance(value, Mapping) and isinstance(value.get("role"), str) and "messages" not in value
+        return isinstance(value, dict) and isinstance(value.get("role"), str) and "messages" not in value
 
     def sent(self, request: Mapping[str, Json]) -> Sequence[Json] | None:
         for key in self.arrays:
@@ -69,7 +69,7 @@ class _Chat:
 
     def messages(self, items: Iterable[Item], warn: Warner, names: dict[str, str]) -> Iterator[Spoken]:
         for given, place in items:
-            if not isinstance(given, Mapping):
+            if not isinstance(given, dict):
                 warn("not-a-message", place, type(given).__name__)
             elif (draft := read_chat_message(given, place, warn, names)) is not None:
                 yield Spoken(draft, time_in(given))
@@ -79,7 +79,7 @@ class _Chat:
         if not response_id or "choices" not in response:
             return None
         usage = mapping(response.get("usage"))
-        details = {key: value for key, value in usage.items() if isinstance(value, Mapping)}
+        details = {key: value for key, value in usage.items() if isinstance(value, dict)}
         return Usage(
             response_id,
             string(response.get("model")),
@@ -142,7 +142,7 @@ def _certainty(value: Json) -> Certainty:
     talk = [mapping(message) for message in messages[:_LOOKED_AT]]
     if not talk or any(message.get("role") not in _ROLES or "parts" in message for message in talk):
         return Certainty.NO
-    if any(isinstance(block, Mapping) and _is_foreign(block) for message in talk for block in _blocks(message)):
+    if any(isinstance(block, dict) and _is_foreign(block) for message in talk for block in _blocks(message)):
         return Certainty.NO
     return Certainty.YES if any(key in message for message in talk for key in _SURE) else Certainty.MAYBE
 

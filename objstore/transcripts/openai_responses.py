@@ -66,7 +66,7 @@ class _Responses:
             time_of(response.get("created_at")),
             usage.get("input_tokens"),
             usage.get("output_tokens"),
-            {key: value for key, value in usage.items() if isinstance(value, Mapping)},
+            {key: value for key, value in usage.items() if isinstance(value, dict)},
         )
 
 

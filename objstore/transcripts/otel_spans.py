@@ -185,7 +185,7 @@ def _unflattened(flat: Mapping[str, Json]) -> dict[str, Json]:
 
 def attributes_of(given: Json) -> dict[str, Json]:
     """Attributes as an object: they may be a list of keys and typed values."""
-    if isinstance(given, Mapping):
+    if isinstance(given, dict):
         return dict(given)
     pairs = [mapping(each) for each in sequence(given)]
     return {pair["key"]: decoded(pair.get("value")) for pair in pairs if isinstance(pair.get("key"), str)}
@@ -193,7 +193,7 @@ def attributes_of(given: Json) -> dict[str, Json]:
 
 def decoded(given: Json) -> Json:
     """A value of the protocol, such as `{"stringValue": "x"}`, as plain JSON. Its depth was checked."""
-    if not isinstance(given, Mapping) or len(given) != 1:
+    if not isinstance(given, dict) or len(given) != 1:
         return given
     ((kind, value),) = given.items()
     if kind in _TEXTS or kind in ("boolValue", "doubleValue", "bytesValue"):

@@ -176,7 +176,7 @@ def _server_call(draft: Draft, item: Mapping[str, Json], names: dict[str, str]) 
     name, members, member = SERVER_CALLS[kind]
     if kind == "web_search_call":
         arguments = mapping(item.get("action"))
-        members = ("action",) if isinstance(item.get("action"), Mapping) else ()
+        members = ("action",) if isinstance(item.get("action"), dict) else ()
     else:
         arguments = {key: item[key] for key in members if item.get(key) is not None}
     result = item.get(member)

@@ -87,7 +87,7 @@ def _call(draft: Draft, value: Json) -> bool:
     except InvalidValue:
         return False
     name, arguments = string(call.get("name")), call.get("arguments")
-    if name is None or set(call) != {"name", "arguments"} or not isinstance(arguments, str | Mapping):
+    if name is None or set(call) != {"name", "arguments"} or not isinstance(arguments, str | dict):
         return False
     draft.extra(text=value)
     draft.call(name, arguments, None)
