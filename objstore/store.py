@@ -226,16 +226,12 @@ class Store(StoreCalls, StoreDrafts, StoreUpkeep, StoreViews):
         if isinstance(expected, _Unset):
             current = self._storage.refs.resolve(ref)
             expected = None if current is None else NodeId(current)
-        asking = None
-        if call is not None:
-            # A conversation that isn't there can't keep a call that was answered with nothing.
-            asking = Asking(call, 0, name if messages or expected is not None else None)
         saved = self._saver.save(
             messages,
             ROOT if expected is None else expected,
             note=note,
             moving=Moving(ref, expected, reason),
-            asking=asking,
+            asking=None if call is None else Asking(call, 0, name),
         )
         return saved.head
 

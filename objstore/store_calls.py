@@ -99,8 +99,6 @@ class StoreCalls:
             expected, known = self._saver.continues(conversation, ids)
             if known < len(ids):
                 moving = Moving(conversation_ref(conversation), expected, "call")
-            elif expected is None:
-                conversation = None  # it isn't there, so it could keep nothing
         saved = self._saver.save(
             messages,
             called_by=called_by,

@@ -112,7 +112,7 @@ def test_a_call_in_a_conversation_that_was_never_made_is_kept_all_the_same(store
 
     sweep(store)
 
-    assert [call.conversation for call in store.calls(ROOT)] == [None]
+    assert [call.error for call in store.calls(ROOT)] == ["no route"]
 
 
 def test_a_commit_that_loses_the_race_keeps_its_call(store):
@@ -466,6 +466,13 @@ def test_gc_keeps_all_that_a_call_without_a_conversation_keeps(store):
     assert store.storage.index.row(Kind.NODE, lost) is None
     gone = before - indexed(store)
     assert {kind for kind, _ in gone} == {"message", "node", "note"} and len(gone) == 3
+
+
+def test_gc_keeps_a_call_that_began_a_conversation(store):
+    head = store.commit("trip", talk("x", "I am here.")[1:], call=replace(CALL, tools=TOOLS))
+    sweep(store)
+    (call,) = store.calls(head)
+    assert call.head_input == ROOT and store.open_payload(call.tools).read()
 
 
 def test_gc_lets_stateless_calls_go_with_age_and_named_ones_with_their_conversation(store):
