@@ -83,7 +83,12 @@ def _written(moment: datetime) -> str:
     return f"{moment.isoformat(timespec='milliseconds')[:23]}Z"
 
 
-# -- text and arguments ---------------------------------------------------------------------------
+# -- numbers, text and arguments ---------------------------------------------------------------------------
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens or milliseconds as a call holds it, or None where `value` isn't one."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
 def text_of(value: Json) -> str:
@@ -151,7 +156,7 @@ def attachment_of_url(url: str, media_type: str | None = None) -> Attachment:
     return Attachment(media_type, url=url)
 
 
-# -- notes and metadata ---------------------------------------------------------------------------
+# -- notes ---------------------------------------------------------------------------
 
 
 def note_of(**known: Json) -> FrozenDict:
@@ -168,20 +173,6 @@ def note_of(**known: Json) -> FrozenDict:
         except InvalidValue:
             continue
     return freeze_object(kept, "")
-
-
-def metadata_of(**known: Json) -> tuple[FrozenDict, dict[str, Json]]:
-    """`provider_metadata` of what is there, and what of it belongs into the note: it holds floats."""
-    kept: dict[str, Json] = {}
-    noted: dict[str, Json] = {}
-    for key, value in known.items():
-        if value is None:
-            continue
-        try:
-            kept[key] = freeze(value, key, floats=False, depth=_MESSAGE_PART_DEPTH + 1)
-        except InvalidValue:
-            noted[key] = value
-    return freeze_object(kept, ""), noted
 
 
 # -- parts and messages ---------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from objstore.jsonvalue import Json
 from objstore.transcripts.anthropic_blocks import read_content
-from objstore.transcripts.build import message_or_none, note_of, time_of
+from objstore.transcripts.build import count_of, message_or_none, note_of, time_of
 from objstore.transcripts.claude_code_rows import LOGLINES, Kind, Rereader, Rows, prompt_hash, scan, session_of
 from objstore.transcripts.claude_code_tree import Tree, grow
 from objstore.transcripts.draft import Draft, mapping, string
@@ -292,9 +292,9 @@ class _Telling:
                 None if parent is None else keys[parent],
                 keys[row],
                 at,
-                _count(round(duration) if isinstance(duration, float) else duration),
-                input_tokens=_count(usage.get("input_tokens")),
-                output_tokens=_count(usage.get("output_tokens")),
+                count_of(round(duration) if isinstance(duration, float) else duration),
+                input_tokens=count_of(usage.get("input_tokens")),
+                output_tokens=count_of(usage.get("output_tokens")),
                 token_details=note_of(**details) or None,
             ),
         )
@@ -323,7 +323,3 @@ class _Telling:
         chosen = next((i for i, head in enumerate(heads) if head.label == self.transcript.id), len(heads) - 1)
         if heads:
             heads[chosen] = Head(heads[chosen].key, heads[chosen].label, True, self.transcript.title)
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from objstore.jsonvalue import Json
-from objstore.transcripts.build import note_of, time_of
+from objstore.transcripts.build import count_of, note_of, time_of
 from objstore.transcripts.chains import Chain, Spoken
 from objstore.transcripts.draft import mapping, string
 from objstore.transcripts.lines import read_records
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript
 from objstore.transcripts.peek import start_of, values_in
 from objstore.transcripts.responses_items import ITEM_TYPES, OUTPUTS, messages_of
+from objstore.transcripts.sessions import each_file, one_file_each
 from objstore.transcripts.source import Source, SourceFile
 
 FORMAT: Final = "codex"
@@ -58,22 +59,13 @@ def sniff(file_start: bytes, name: str) -> Certainty:
 
 def split(source: Source) -> Iterator[list[SourceFile]]:
     """Every file by itself."""
-    for file in source.files():
-        yield [file]
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:
     """One transcript for each file; of two files of one session the larger one."""
-    largest: dict[str, SourceFile] = {}
-    named = [(_session_id(file), file) for file in source.files()]
-    for session, file in named:
-        if session not in largest or file.size > largest[session].size:
-            largest[session] = file
-    for session, file in named:
-        if largest[session] is file:
-            yield _Rollout(file, session).transcript
-        else:
-            yield Skipped("duplicate-conversation", file.name, f"{session} is in {largest[session].name} too")
+    for file, session in one_file_each(source, _session_id):
+        yield file if isinstance(file, Skipped) else _Rollout(file, session).transcript
 
 
 def _session_id(file: SourceFile) -> str:
@@ -236,7 +228,7 @@ class _Rollout:
         if fed.key is None:
             return
         for i, (model, usage) in enumerate(fed.usages, fed.told):
-            details = {key: usage[key] for key in _DETAILS if _tokens(usage.get(key)) is not None}
+            details = {key: usage[key] for key in _DETAILS if count_of(usage.get(key)) is not None}
             self.transcript.calls.append(
                 SourceCall(
                     f"{self.transcript.id}/{fed.key}" + (f".{i}" if i else ""),
@@ -244,8 +236,8 @@ class _Rollout:
                     fed.parent,
                     fed.key,
                     fed.at,
-                    input_tokens=_tokens(usage.get("input_tokens")),
-                    output_tokens=_tokens(usage.get("output_tokens")),
+                    input_tokens=count_of(usage.get("input_tokens")),
+                    output_tokens=count_of(usage.get("output_tokens")),
                     token_details=note_of(**details) or None,
                 )
             )
@@ -254,10 +246,6 @@ class _Rollout:
 
 
 _DETAILS: Final = ("cached_input_tokens", "reasoning_output_tokens")
-
-
-def _tokens(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
 def _is_injected(spoken: Spoken) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 
 from objstore.jsonvalue import Json
 from objstore.message import Part, ToolResultPart
-from objstore.transcripts.build import message_or_none, note_of, time_of
+from objstore.transcripts.build import count_of, message_or_none, note_of, time_of
 from objstore.transcripts.draft import Draft, mapping, sequence, string
 from objstore.transcripts.gemini_parts import member, read_part
 from objstore.transcripts.graph import heads_of, warn_of_unpaired_tools
@@ -20,6 +20,7 @@ from objstore.transcripts.jsonfile import ArrayReader
 from objstore.transcripts.lines import read_records
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript
 from objstore.transcripts.peek import start_of, values_in
+from objstore.transcripts.sessions import each_file, one_file_each
 from objstore.transcripts.source import Source, SourceFile
 
 FORMAT: Final = "gemini-cli"
@@ -44,22 +45,13 @@ def sniff(file_start: bytes, name: str) -> Certainty:
 
 def split(source: Source) -> Iterator[list[SourceFile]]:
     """Every file by itself."""
-    for file in source.files():
-        yield [file]
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:
     """One transcript for each file; of two files of one session the larger one."""
-    largest: dict[str, SourceFile] = {}
-    named = [(_session_id(file), file) for file in source.files()]
-    for session, file in named:
-        if session not in largest or file.size > largest[session].size:
-            largest[session] = file
-    for session, file in named:
-        if largest[session] is file:
-            yield _Session(file, session).transcript
-        else:
-            yield Skipped("duplicate-conversation", file.name, f"{session} is in {largest[session].name} too")
+    for file, session in one_file_each(source, _session_id):
+        yield file if isinstance(file, Skipped) else _Session(file, session).transcript
 
 
 def _session_id(file: SourceFile) -> str:
@@ -298,7 +290,7 @@ class _Session:
         tokens = mapping(turn.value.get("tokens"))
         if not tokens:
             return
-        details = {key: tokens[key] for key in _TOKENS if _count(tokens.get(key)) is not None}
+        details = {key: tokens[key] for key in _TOKENS if count_of(tokens.get(key)) is not None}
         self.transcript.calls.append(
             SourceCall(
                 f"{self.transcript.id}/{turn.key}",
@@ -306,8 +298,8 @@ class _Session:
                 parent,
                 turn.key,
                 time_of(turn.value.get("timestamp")),
-                input_tokens=_count(tokens.get("input")),
-                output_tokens=_count(tokens.get("output")),
+                input_tokens=count_of(tokens.get("input")),
+                output_tokens=count_of(tokens.get("output")),
                 token_details=note_of(**details) or None,
             )
         )
@@ -322,7 +314,3 @@ class _Session:
 
 def _name_of(part: ToolResultPart) -> str:
     return f"id {part.tool_call_id}" if part.tool_call_id else f"name {part.name}"
-
-
-def _count(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None

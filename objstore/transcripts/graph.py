@@ -33,10 +33,6 @@ class Forest(Generic[K]):
         inner = set(self.parents.values())
         return [key for key in self.parents if key not in inner]
 
-    def children(self) -> dict[K | None, list[K]]:
-        """The keys below each key (below None: the roots), in the order of the source."""
-        return children_of(self.parents)
-
 
 def children_of(parents: Mapping[K, K | None]) -> dict[K | None, list[K]]:
     """The keys below each key (below None: the roots), in the order of `parents`."""

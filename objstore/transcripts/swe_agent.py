@@ -17,6 +17,7 @@ from objstore.transcripts.draft import mapping, sequence, string
 from objstore.transcripts.jsonfile import ArrayReader
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Transcript
 from objstore.transcripts.peek import values_in
+from objstore.transcripts.sessions import each_file
 from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 
@@ -48,8 +49,7 @@ def _is_step(steps: Iterable[Json]) -> bool:
 
 def split(source: Source) -> Iterator[list[SourceFile]]:
     """Every file by itself."""
-    for file in source.files():
-        yield [file]
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

@@ -9,8 +9,8 @@ from objstore.transcripts.build import (
     attachment_of_base64,
     attachment_of_url,
     bytes_of,
+    count_of,
     message_or_none,
-    metadata_of,
     note_of,
     text_of,
     time_of,
@@ -108,10 +108,10 @@ def test_a_note_goes_without_what_it_cannot_hold():
     assert note_of(a=deep, b=float("nan"), c="kept") == {"c": "kept"}
 
 
-def test_floats_go_from_the_metadata_into_the_note():
-    kept, noted = metadata_of(signature="s", score={"a": [0.5]}, none=None)
-    assert kept == {"signature": "s"}
-    assert noted == {"score": {"a": [0.5]}}
+@pytest.mark.parametrize("value", [None, True, -1, 1.5, 2**63, "5", [5]])
+def test_what_is_no_count_is_none(value):
+    assert count_of(value) is None
+    assert count_of(0) == 0
 
 
 def test_unknown_blocks_are_kept_as_they_are_and_told():

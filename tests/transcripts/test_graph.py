@@ -4,6 +4,7 @@ import random
 
 from objstore.message import Message, ToolCallPart, ToolResultPart
 from objstore.transcripts.graph import (
+    children_of,
     contract,
     heads_of,
     parents_first,
@@ -22,7 +23,7 @@ def test_parents_come_first_and_the_rest_keeps_its_order():
     forest = plant({"c": "b", "a": None, "b": "a", "d": "a"}, Warned())
     assert forest.order == ["a", "b", "c", "d"]
     assert forest.leaves() == ["c", "d"]
-    assert forest.children() == {"b": ["c"], None: ["a"], "a": ["b", "d"]}
+    assert children_of(forest.parents) == {"b": ["c"], None: ["a"], "a": ["b", "d"]}
 
 
 def test_a_dangling_parent_is_replaced_by_the_record_before():
