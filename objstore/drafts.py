@@ -18,7 +18,6 @@ from objstore import clock as clocks
 from objstore.chain import Chains, node_ids
 from objstore.draft import MAX_DRAFT_BYTES, Delta, DeltaKind, DraftBuffer
 from objstore.jsonvalue import Json, dumps, loads
-from objstore.kinds import Kind
 from objstore.limits import KIB
 from objstore.message import Message
 from objstore.newcall import NewCall
@@ -219,7 +218,7 @@ class Drafts:
     def recover(
         self, draft: str, conversation: str | None, call: NewCall | None, note: Mapping[str, Json] | None
     ) -> NodeId:
-        """Put what is left of a draft into the chain; see `StoreDrafts.recover_draft`."""
+        """Put what is left of a draft into the chain; see `Store.recover_draft`."""
         with self._taken(draft) as handle:
             header, buffer = self._read(handle)
             message = buffer.message(partial=True)
@@ -320,56 +319,6 @@ class Drafts:
             return LeftDraft(draft, handle.size(), header, buffer.message(partial=True), buffer.ended)
         except DagError as error:
             return LeftDraft(draft, handle.size(), damage=str(error))
-
-
-class StoreDrafts:
-    """Part of `Store`."""
-
-    _storage: Storage
-    _chains: Chains
-    _saver: Saver
-
-    def draft(self, conversation: str | None, *, at: NodeId | None = None) -> Draft:
-        """Begin to stream a message into a conversation (behind its head), or into none (behind `at`).
-
-        With both, `at` is where the caller believes the head to be. Feed it deltas, then `finish` or `abandon`
-        it. Until then nothing of it is in the chain. Raises `ObjectMissing` if `at` isn't stored.
-        """
-        if at is None:
-            if conversation is None:
-                raise InvalidValue("at", "a draft follows a node, or the head of a conversation")
-            at = NodeId(self._storage.refs.resolve(conversation_ref(conversation)) or ROOT)
-        elif at != ROOT:
-            self._storage.database.locate(Kind.NODE, at)
-        return self._drafts().begin(conversation, at)
-
-    def drafts(self) -> list[LeftDraft]:
-        """The drafts that processes left behind when they ended, oldest first."""
-        return self._drafts().left()
-
-    def recover_draft(
-        self,
-        draft: str,
-        *,
-        conversation: str | None = None,
-        call: NewCall | None = None,
-        note: Mapping[str, Json] | None = None,
-    ) -> NodeId:
-        """Put what is left of a draft into the chain; its node. One that was cut is noted as `partial`.
-
-        It goes to where it was meant for, or with `conversation` into a new one of that name. One that is
-        there already (the crash came just before its file went) is not added again. Raises `NoSuchDraft`,
-        `DraftInUse` for one that is being written, `CorruptFile` for one that can't be read, and `RefChanged`
-        where the conversation has gone on: the message is stored all the same, its node in `stored`.
-        """
-        return self._drafts().recover(draft, conversation, call, note)
-
-    def drop_draft(self, draft: str) -> None:
-        """Forget a draft that was left behind. Raises `NoSuchDraft`, `DraftInUse`."""
-        self._drafts().drop(draft)
-
-    def _drafts(self) -> Drafts:
-        return Drafts(self._storage, self._chains, self._saver)
 
 
 def _name(draft: str) -> str:

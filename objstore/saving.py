@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from objstore import clock as clocks
 from objstore.canonical import condense
@@ -16,7 +16,6 @@ from objstore.jsonvalue import EMPTY, Json
 from objstore.kinds import Kind
 from objstore.loose import loose_name
 from objstore.message import Message
-from objstore.newcall import NewCall
 from objstore.node import Node
 from objstore.pack import pack_name
 from objstore.records import Note
@@ -25,6 +24,9 @@ from objstore.transaction import Transaction
 from refs.errors import Diverged, ObjectMissing, RefChanged
 from refs.ids import ROOT, CallId, MessageId, NodeId
 from refs.names import RefName, conversation_ref, short_name
+
+if TYPE_CHECKING:
+    from objstore.newcall import NewCall
 
 NODES_PER_NOTE: Final = 64
 """A note speaks of at most so many nodes: in a pack it names those of its own frame by a few bytes each."""

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from objstore import clock as clocks
 from objstore.about import read_notes, rows_about
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
-from objstore.drafts import StoreDrafts
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
 from objstore.message import Message
-from objstore.newcall import NewCall
 from objstore.node import Node
 from objstore.records import Description
 from objstore.revisions import Revisions, ref_name
@@ -24,6 +22,7 @@ from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
 from objstore.store_calls import StoreCalls
+from objstore.store_drafts import StoreDrafts
 from objstore.store_upkeep import StoreUpkeep
 from objstore.store_views import StoreViews
 from objstore.transaction import Transaction
@@ -32,6 +31,9 @@ from refs.files import Files
 from refs.ids import ROOT, MessageId, NodeId, Oid, PayloadId
 from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref, tag_ref
 from refs.reflog import ReflogEntry
+
+if TYPE_CHECKING:
+    from objstore.newcall import NewCall
 
 
 class _Unset:

@@ -11,7 +11,6 @@ from objstore.about import read_calls, rows_about
 from objstore.chain import Chains, node_ids
 from objstore.hierarchy import Hierarchy
 from objstore.message import Message
-from objstore.newcall import NewCall
 from objstore.records import Call
 from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.storage import Storage
@@ -20,6 +19,7 @@ from refs.ids import ROOT, CallId, NodeId
 from refs.names import conversation_ref
 
 if TYPE_CHECKING:
+    from objstore.newcall import NewCall
     from objstore.usage import By, Prices, Report
     from objstore.views import Spawn
 
