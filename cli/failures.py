@@ -21,6 +21,8 @@ NOT_FOUND: Final = 1
 USAGE: Final = 2
 CONFLICT: Final = 3
 DAMAGED: Final = 4
+PARTLY: Final = 5
+"""`dag import`: something was brought in, and something else was skipped or left alone."""
 
 _CODES: Final = (
     (Conflict, CONFLICT),

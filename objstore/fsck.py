@@ -41,7 +41,7 @@ MAX_FINDINGS: Final = 10_000
 
 _FRAME_HEADER_BYTES: Final = 18
 _KNOWN_FILES: Final = frozenset({CONFIG, HEAD, LOCK, JOURNAL, REFLOG, STAMP, "packed-refs", ".gitignore"})
-_DATABASES: Final = (INDEX, "search.sqlite")
+_DATABASES: Final = (INDEX, "imports.sqlite", "search.sqlite")
 _KNOWN_FOLDERS: Final = ("refs", "drafts", "sync", QUARANTINE)  # each is checked by whoever owns it
 
 Progress = Callable[[str, int, int], None]

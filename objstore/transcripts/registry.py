@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol, cast
 
@@ -84,16 +84,22 @@ def reader(format: str) -> Reader:
     return cast(Reader, importlib.import_module(f"objstore.transcripts.{format.replace('-', '_')}"))
 
 
-def detect(source: Source, *, nested: bool = False) -> Detection:
-    """Which formats a source's files are in, told by their content. Archives in a folder are looked into."""
+def detect(
+    source: Source, *, told: Callable[[SourceFile], str | None] | None = None, nested: bool = False
+) -> Detection:
+    """Which formats a source's files are in, told by their content (or by `told`, which stands for `format_of`).
+
+    Archives in a folder are looked into.
+    """
+    told = told or format_of
     made = Detection(skipped=list(source.skipped))
     chosen: dict[str, list[SourceFile]] = {}
     for file in source.files():
-        format = format_of(file)
+        format = told(file)
         if format is not None:
             chosen.setdefault(format, []).append(file)
         elif not nested and looks_like_zip(file):
-            inside = detect(ZipSource(file, f"{source.label}/{file.name}"), nested=True)
+            inside = detect(ZipSource(file, f"{source.label}/{file.name}"), told=told, nested=True)
             made.found += inside.found
             made.unknown += inside.unknown
             made.skipped += inside.skipped

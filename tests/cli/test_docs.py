@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.failures import CONFLICT, DAMAGED, NOT_FOUND, USAGE
+from cli.failures import CONFLICT, DAMAGED, NOT_FOUND, PARTLY, USAGE
 from cli.main import BROKEN_PIPE, COMMANDS, INTERRUPTED
 from cli.main import dag as program
 
@@ -41,7 +41,7 @@ def test_the_docs_name_no_command_or_option_that_is_not_there():
 
 def test_every_exit_code_is_in_the_docs():
     codes = set(map(int, re.findall(r"^\| (\d+) \|", DOCS, re.MULTILINE)))
-    assert codes == {0, NOT_FOUND, USAGE, CONFLICT, DAMAGED, INTERRUPTED, BROKEN_PIPE}
+    assert codes == {0, NOT_FOUND, USAGE, CONFLICT, DAMAGED, PARTLY, INTERRUPTED, BROKEN_PIPE}
 
 
 def test_every_variable_that_is_read_is_in_the_docs():
