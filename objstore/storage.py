@@ -32,7 +32,7 @@ from objstore.limits import (
 )
 from objstore.loose import Form, list_loose, loose_name
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs, pack_name
+from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs, pack_name, publish
 from objstore.parts import ALL_PARTS
 from objstore.records import Call, Note, check_time
 from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of
@@ -239,7 +239,6 @@ class Storage:
         if not self.journal.pending():
             return
         cut_short, replayed = self.journal.cut_short(), False
-        last: dict[str, ReflogEntry] = {}
         logged: list[ReflogEntry] = []
         packs = set(list_packs(self.files))
         for record, _ in self.journal.replay():
@@ -247,17 +246,33 @@ class Storage:
             for each in record.objects:
                 if not self._stands_in(packs, each):
                     self._place(each)
-            for entry in record.moves:
-                last[entry.ref] = entry
             logged += record.moves
         if self.journal.damaged:
             self.notice("a part of the journal is damaged: what it held is passed over")
-        self.refs.apply([Move(entry.ref, entry.old, entry.new) for entry in last.values()])
+        self.refs.apply(self._moves_again(logged))
         if logged:
             self.refs.reflog.append_missing(logged)
         if cut_short and replayed:
             self.notice("the last change had been cut short: it is complete now")
         self.journal.adopt_boot()
+
+    def _moves_again(self, logged: Sequence[ReflogEntry]) -> list[Move]:
+        """To the last recorded value of each ref; but not back from one that no record here knows."""
+        last: dict[RefName, ReflogEntry] = {}
+        known: dict[RefName, set[Oid | None]] = {}
+        for entry in logged:
+            last[entry.ref] = entry
+            known.setdefault(entry.ref, {None}).update((entry.old, entry.new))
+        moves = []
+        for ref, entry in last.items():
+            actual = None
+            with contextlib.suppress(CorruptFile):  # torn: it is written again
+                actual = self.refs.resolve(ref)
+            if actual in known[ref]:
+                moves.append(Move(ref, entry.old, entry.new))
+            else:
+                self.notice(f"{ref} stays where it is: the journal's record of its last move is damaged")
+        return moves
 
     def _stands_in(self, packs: set[str], each: StoredObject) -> bool:
         if not self.index.is_open:
@@ -420,13 +435,16 @@ class Storage:
                 needed[Kind.NODE].update(
                     oid for oid in (each.value.parent, each.value.called_by) if oid is not None and oid != ROOT
                 )
-        for kind, oid in batch.objects:
-            # A payload is published before the lock is taken, so a gc may have found that nothing needs it.
-            if kind is Kind.PAYLOAD and self.files.stat(loose_name(kind, oid)) is None:
-                raise ObjectMissing(kind, oid)
+        self._check_payloads(batch)
         for kind, ids in needed.items():
             ids.difference_update([each.oid for each in new if each.kind is kind])
             for oid in sorted(self.index.missing(kind, ids)):
+                raise ObjectMissing(kind, oid)
+
+    def _check_payloads(self, batch: Batch) -> None:
+        for kind, oid in batch.objects:
+            # A payload is published before the lock is taken, so a gc may have found that nothing needs it.
+            if kind is Kind.PAYLOAD and self.files.stat(loose_name(kind, oid)) is None:
                 raise ObjectMissing(kind, oid)
 
     def _commit_to_journal(
@@ -477,6 +495,52 @@ class Storage:
             raise
         self._finish(moves, entries, position)
 
+    def commit_sealed(self, batch: Batch, sealed: Written | None, check: Callable[[], None]) -> None:
+        """Commit a pack that was written and checked beforehand, with the payloads and moves of a batch.
+
+        `check` looks again, under the lock, whether all is here that the pack's objects build on. Raises what
+        it raises, and what `commit` does; then nothing has happened.
+        """
+        with self.lock():
+            self._check_moves(batch.moves)
+            check()
+            self._check_payloads(batch)
+            payloads = self._unknown(batch)
+            if sealed is None and not payloads and not batch.moves:
+                return
+            now = check_time(self.clock(), "the clock's time")
+            entries = tuple(
+                ReflogEntry(now, move.ref, move.expected, move.new, reason)
+                for move, reason in zip(batch.moves, batch.reasons, strict=True)
+            )
+            fresh = sealed is not None and sealed.pack not in self.index.packs()
+            if sealed is not None:
+                publish(self.files, sealed)
+            stored = tuple(StoredObject(each.kind, each.oid, each.form, b"") for each in payloads)
+            packs = (sealed.pack,) if sealed is not None else ()
+            position = self.journal.append(JournalRecord(stored, packs, entries))
+            try:
+                with self.index.changing() as db:
+                    self.index.add(db, [self._arrival(each) for each in stored])
+                    if sealed is not None and fresh:
+                        self._admit_sealed(db, sealed.pack)
+                    self._set_stamp(db, position)
+            except BaseException:
+                self._take_back([pack_name(sealed.pack)] if sealed is not None and fresh else [])
+                raise
+            self._finish(batch.moves, entries, position)
+            if self.journal.size > JOURNAL_CHECKPOINT_BYTES:
+                self.checkpoint()
+
+    def _admit_sealed(self, db: sqlite3.Connection, pack: str) -> None:
+        told: list[str] = []
+        left = admit(self.index, db, adopt_pack(self.files, self.index, db, pack, told.append))
+        if left:
+            raise ObjectMissing(left[0].kind, f"before {left[0].oid}")
+        if told:
+            raise CorruptFile(self.files.path(pack_name(pack)), told[0])
+        self.index.link(db)
+
     def _take_back(self, names: Sequence[str]) -> None:
         """A commit failed behind its record: take that back, and then the files that came with it."""
         self._seen = None  # the index may have been committed
@@ -491,10 +555,7 @@ class Storage:
             raise ObjectMissing(left[0].kind, f"before {left[0].oid}")
 
     def _finish(self, moves: Sequence[Move], entries: Sequence[ReflogEntry], position: Position) -> None:
-        """Behind the commit point: an error leaves the record pending, and is told only if it can't be finished now.
-
-        Else the next writer does.
-        """
+        """Behind the commit point: an error is told only if the rest can't be done now, but by the next writer."""
         try:
             self.refs.apply(moves)
             if entries:

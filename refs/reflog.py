@@ -97,6 +97,8 @@ class Reflog:
             end = handle.size()
             start = max(0, end - sum(map(len, lines)) - MAX_LINE_BYTES)  # plus what a torn line may take
             tail = handle.read_at(start, end - start)
+            if [each for each in tail.splitlines(keepends=True) if each in mine] == lines and tail.endswith(b"\n"):
+                return
             # What stands before the first of these lines, or before what is no line, stays as it is.
             at = tail.find(b"\n") + 1 if start else 0
             for each in tail[at:].splitlines(keepends=True):
