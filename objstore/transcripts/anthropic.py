@@ -62,7 +62,7 @@ class _Messages:
             answers = role == "user" and any(block.get("type") == "tool_result" for block in blocks)
             draft = Draft("tool" if answers else role, place, warn)
             for block in blocks:
-                if block.get("type") in _CALLS and (call_id := string(block.get("id"))):
+                if string(block.get("type")) in _CALLS and (call_id := string(block.get("id"))):
                     names[call_id] = string(block.get("name")) or ""
             read_content(draft, content, names)
             draft.note |= {key: message[key] for key in _ABOUT if message.get(key) is not None}
@@ -108,7 +108,12 @@ def _is_ours(value: Json) -> bool:
 
 
 def _has_own_blocks(message: Mapping[str, Json]) -> bool:
-    return any(mapping(block).get("type") in _OWN_BLOCKS for block in sequence(message.get("content")))
+    blocks = [mapping(block) for block in sequence(message.get("content"))]
+    return any(
+        string(block.get("type")) in _OWN_BLOCKS
+        or (block.get("type") in ("image", "document") and "source" in block)
+        for block in blocks
+    )
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

@@ -92,7 +92,7 @@ def content(draft: Draft, given: Json) -> None:
             if isinstance(block, str):
                 draft.text(block)
             else:
-                _BLOCKS.get(mapping(block).get("type"), Draft.unknown)(draft, block)
+                _BLOCKS.get(string(mapping(block).get("type")), Draft.unknown)(draft, block)
     else:
         draft.text(given)
 

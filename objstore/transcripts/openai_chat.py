@@ -140,7 +140,7 @@ def _certainty(value: Json) -> Certainty:
     else:
         messages = [value]
     talk = [mapping(message) for message in messages[:_LOOKED_AT]]
-    if not talk or any(message.get("role") not in _ROLES or "parts" in message for message in talk):
+    if not talk or any(string(message.get("role")) not in _ROLES or "parts" in message for message in talk):
         return Certainty.NO
     if any(isinstance(block, dict) and _is_foreign(block) for message in talk for block in _blocks(message)):
         return Certainty.NO

@@ -30,7 +30,7 @@ class _Responses:
 
     def is_item(self, value: Json) -> bool:
         about = mapping(value)
-        return about.get("type") in ITEM_TYPES or isinstance(about.get("role"), str)
+        return string(about.get("type")) in ITEM_TYPES or isinstance(about.get("role"), str)
 
     def sent(self, request: Mapping[str, Json]) -> Sequence[Json] | None:
         given = request.get("input")
@@ -102,7 +102,7 @@ def _certainty(value: Json) -> Certainty:
 
 def _is_item(item: Json) -> bool:
     about = mapping(item)
-    if about.get("type") in ITEM_TYPES:
+    if string(about.get("type")) in ITEM_TYPES:
         return any(key in about for key in ("id", "call_id", "summary", "encrypted_content", "output"))
     blocks = sequence(about.get("content")) if about.get("type") in (None, "message") and "role" in about else ()
     return any(mapping(block).get("type") in _BLOCKS for block in blocks)

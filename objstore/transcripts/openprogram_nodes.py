@@ -51,7 +51,7 @@ class Node:
 def is_node(value: Json) -> bool:
     """Whether a JSON object is a node or a message row."""
     given = mapping(value)
-    if not isinstance(given.get("id"), str) or not isinstance(given.get("role"), str):
+    if not string(given.get("id")) or not string(given.get("role")):
         return False
     metadata = mapping(given.get("metadata"))
     linked = any(key in given for key in ("predecessor", "caller", "called_by")) or "predecessor" in metadata

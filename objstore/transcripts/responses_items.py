@@ -55,7 +55,7 @@ def messages_of(items: Iterable[tuple[Json, str]], warn: Warner, names: dict[str
         if not item:
             warn("not-an-item", place, type(given).__name__)
             continue
-        kind, role = item.get("type"), string(item.get("role"))
+        kind, role = string(item.get("type")), string(item.get("role"))
         is_message = kind == "message" or (kind is None and role is not None)
         if (is_message and role != "assistant") or kind in OUTPUTS:
             if answer is not None:
@@ -66,7 +66,7 @@ def messages_of(items: Iterable[tuple[Json, str]], warn: Warner, names: dict[str
             yield Spoken(said)
             continue
         answer = answer or Draft("assistant", place, warn)
-        _READERS.get("message" if is_message else str(kind), _unknown)(answer, item, names)
+        _READERS.get("message" if is_message else kind or "", _unknown)(answer, item, names)
     if answer is not None:
         yield Spoken(answer)
 
