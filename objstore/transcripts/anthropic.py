@@ -11,10 +11,11 @@ from typing import Final
 
 from objstore.jsonvalue import Json
 from objstore.transcripts.anthropic_blocks import read_content
+from objstore.transcripts.api import Item, Usage, exchange_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import Item, Usage, exchange_of, read_exchanges
+from objstore.transcripts.exchange import read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source

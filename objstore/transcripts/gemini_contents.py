@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from objstore.jsonvalue import Json
+from objstore.transcripts.api import Item, Usage, exchange_of
 from objstore.transcripts.build import time_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import Item, Usage, exchange_of, read_exchanges
+from objstore.transcripts.exchange import read_exchanges
 from objstore.transcripts.gemini_parts import member, parts_in, read_part
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in

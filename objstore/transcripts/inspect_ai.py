@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from objstore.jsonvalue import Json
+from objstore.transcripts.api import count_of
 from objstore.transcripts.build import time_of
 from objstore.transcripts.chains import Chain, Spoken
 from objstore.transcripts.draft import is_deep, mapping, sequence, string
-from objstore.transcripts.exchange import count_of
 from objstore.transcripts.exports import kept_fields
 from objstore.transcripts.inspect_messages import Attachments, read_message
 from objstore.transcripts.jsonfile import ArrayReader

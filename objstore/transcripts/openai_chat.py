@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from objstore.jsonvalue import Json
+from objstore.transcripts.api import Item, Usage, exchange_of
 from objstore.transcripts.build import time_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.chat_messages import read_chat_message, time_in
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import mapping, sequence, string
-from objstore.transcripts.exchange import Item, Usage, exchange_of, read_exchanges
+from objstore.transcripts.exchange import read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source

@@ -14,12 +14,12 @@ from typing import Final
 from objstore.attachment import Attachment
 from objstore.jsonvalue import Json
 from objstore.message import ToolCallPart, ToolResultPart
+from objstore.transcripts.api import count_of
 from objstore.transcripts.build import attachment_of_base64, text_of
 from objstore.transcripts.chains import Chain, Spoken
 from objstore.transcripts.chat_messages import read_chat_message
 from objstore.transcripts.documents import read_documents
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import count_of
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.otel_spans import Told, calls_in, conversation_of
 from objstore.transcripts.peek import values_in

@@ -7,10 +7,11 @@ from typing import Final
 
 from objstore.jsonvalue import Json, loads_exactly
 from objstore.message import ToolResultPart
+from objstore.transcripts.api import Item, Usage
 from objstore.transcripts.build import text_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.draft import Draft, mapping, string
-from objstore.transcripts.exchange import Item, Usage, read_exchanges
+from objstore.transcripts.exchange import read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source
