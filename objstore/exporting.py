@@ -28,6 +28,8 @@ def export(store: Store, head: NodeId, format: str, title: str | None = None) ->
         if isinstance(message, Tombstone):
             losses.append(Loss("erased", f"message {number}", message.reason))
             message = Message.of("user", "[erased]")
+        if entry.node.called_by is not None:
+            losses.append(Loss("called-by", f"message {number}", entry.node.called_by))
         note = _notes(store, entry.id)
         at = note.get("at")
         kept = {key: value for key, value in note.items() if key not in _OWN}

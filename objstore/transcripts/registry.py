@@ -15,6 +15,7 @@ from objstore.transcripts.source import Source, SourceFile
 from refs.errors import DagError
 
 _FORMATS: Final = (
+    "msgdag",
     "claude-code",
     "codex",
     "gemini-cli",
