@@ -106,3 +106,6 @@ MAX_REMOTE_PACKS: Final = 1_000_000
 
 MAX_MARKER_BYTES: Final = 4 * KIB
 """A ref's object, or the marker, in an object storage."""
+
+MAX_STORED_PAYLOAD_BYTES: Final = MAX_PAYLOAD_BYTES + 16 * MIB
+"""Compressed bytes of one attachment's file: zstd adds a little to what can't be compressed."""

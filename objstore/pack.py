@@ -313,6 +313,10 @@ class PackReader:
         """Bytes of the file as they stand there."""
         return self._handle.read_at(offset, size)
 
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self._handle.size()
+
     def verify_name(self) -> bool:
         """Whether the file's bytes still have the hash that is its name."""
         digest, at = sha256(), 0

@@ -23,6 +23,7 @@ from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
 from objstore.store_calls import StoreCalls
 from objstore.store_drafts import StoreDrafts
+from objstore.store_sync import StoreSync
 from objstore.store_upkeep import StoreUpkeep
 from objstore.store_views import StoreViews
 from objstore.transaction import Transaction
@@ -59,7 +60,7 @@ class NoteEntry:
     members: Mapping[str, Json]
 
 
-class Store(StoreCalls, StoreDrafts, StoreUpkeep, StoreViews):
+class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns
