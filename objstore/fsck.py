@@ -188,12 +188,14 @@ def _packs(files: Files, progress: Progress) -> Iterator[Finding]:
 def _journal(files: Files) -> Iterator[Finding]:
     journal = Journal(files, bytes(16))
     try:
-        for text in journal.verify():
+        problems = journal.verify()
+        for text in problems:
             if "behind the last" in text:  # an append that never returned
                 yield warning("torn-journal", JOURNAL, text)
             else:
                 yield error("bad-journal", JOURNAL, text)
-                return
+        if problems:
+            return
         if journal.damaged:
             yield error(
                 "bad-journal", JOURNAL, f"{journal.damaged} places can't be read, with records behind them"

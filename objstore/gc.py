@@ -30,6 +30,7 @@ SMALL_PACK_BYTES: Final = 16 << 20
 """Packs up to this size are put together by a quick run."""
 _DAY: Final = 86_400
 _YOUNG_DAYS: Final = 64
+_JUST_BEFORE: Final = 1.0  # seconds
 _RUN: Final = "gc_run"
 
 Progress = Callable[[str, int, int], None]
@@ -166,7 +167,7 @@ class _Run:
         report.stored_before, report.disk_before = usage(storage.files)
         report.packs_before, report.loose_before = len(list_packs(storage.files)), storage.index.loose_count()
         if not self.options.dry_run:
-            storage.checkpoint()
+            self._checkpoint()
         storage.adopt_loose()
         if before is not None and self.options.dry_run:
             report.reflog_expired = self._would_expire(_iso(before))
@@ -175,6 +176,20 @@ class _Run:
         if not self.options.dry_run:
             with storage.index.changing() as db:
                 storage.index.set_meta(db, _RUN, self.token)
+
+    def _checkpoint(self) -> None:
+        """What stands in the journal gets files, which count as written just before this run."""
+        index, files = self.storage.index, self.storage.files
+        ids = [(each.kind, each.oid) for record, _ in self.storage.journal.records() for each in record.objects]
+        self.storage.checkpoint()
+        places = ((kind, oid, index.locate(kind, oid)) for kind, oid in ids if kind is not Kind.PAYLOAD)
+        names = {
+            loose_name(kind, oid, place.form) if place.pack is None else pack_name(place.pack)
+            for kind, oid, place in places
+            if place is not None
+        }
+        for name in names:
+            files.touch(name, self.options.now - _JUST_BEFORE)
 
     def _would_expire(self, before: str) -> int:
         expired, seen = 0, set()
@@ -243,12 +258,15 @@ class _Run:
 
     def _age(self, kind: Kind, row: int, loc: int) -> float:
         """When the file that holds an object was last written (seconds since 1970); now if that isn't clear."""
+        now = self.options.now
         if loc >= 0:
-            return self.ages.get(loc // LINES_PER_FRAME, self.options.now)
+            return self.ages.get(loc // LINES_PER_FRAME, now)
         oid = self.storage.index.loose_oid(kind, row)
         form = self.storage.index.location(loc).form
         found = self.storage.files.stat(loose_name(kind, oid, form)) if oid else None
-        return self.options.now if found is None else found.st_mtime
+        if found is None:  # in a dry run it stands in the journal, else it is gone
+            return now - _JUST_BEFORE if self.options.dry_run else now
+        return found.st_mtime
 
     def _look_again(
         self, graph: Graph, picker: Picker, live: Live, keep: Live, same: bool

@@ -23,7 +23,7 @@ from objstore.loose import FOLDERS, Form, loose_name, parse_loose_name
 from objstore.node import Node
 from objstore.pack import PACK_FOLDER, PackReader, PackWriter
 from objstore.parts import ALL_PARTS
-from objstore.salvage import pack_frames, read_form
+from objstore.salvage import pack_frames
 from objstore.scan import line_arrival
 from objstore.survey import Survey
 from refs.errors import DagError
@@ -87,7 +87,6 @@ class _Repair:
                 pass
             self._packs(findings)
             self._loose(findings)
-            self._only_in_journal()
             self._refs()
         finally:
             self.good.close()
@@ -196,26 +195,6 @@ class _Repair:
             kept = self._aside(name)
             there = self.good.row(kind, parsed[0]) is not None
             self._say(f"moved {name} to {kept}: " + ("a good copy is there" if there else "there is no good copy"))
-
-    def _only_in_journal(self) -> None:
-        """Write loose files again that stand in the journal alone."""
-        journal = Journal(self.files, bytes(16))
-        try:
-            for record, _ in journal.records():
-                for each in record.objects:
-                    name = loose_name(each.kind, each.oid, each.form)
-                    place = self.good.locate(each.kind, each.oid)
-                    if each.kind is Kind.PAYLOAD or place is None or place.pack is not None:
-                        continue
-                    if self.files.stat(name) is None:
-                        self.files.make_dirs(name.rpartition("/")[0])
-                        self.files.replace(name, each.packed)
-                        read_form(self.files, each.kind, each.oid, each.form)
-                        self._say(f"wrote {name} from the journal")
-        except (DagError, FileNotFoundError):
-            return  # its damage is a finding of its own
-        finally:
-            journal.close()
 
     # -- refs -------------------------------------------------------------------------------------
 

@@ -11,12 +11,11 @@ from typing import Final
 import zstandard
 
 from objstore.database import Database
-from objstore.frames import decompress
 from objstore.index import INDEX, Index
 from objstore.journal import JOURNAL
 from objstore.kinds import Kind
-from objstore.limits import CHUNK_BYTES, MAX_OBJECT_BYTES, MAX_STORED_BYTES
-from objstore.loose import loose_name, open_loose_payload
+from objstore.limits import CHUNK_BYTES
+from objstore.loose import open_loose_payload
 from objstore.pack import list_packs, pack_name
 from objstore.storage import Storage
 from refs.errors import DagError
@@ -158,9 +157,7 @@ def _raw_size(database: Database, index: Index, files: Files, kind: Kind, row: i
             if kind is Kind.PAYLOAD:
                 with open_loose_payload(files, oid) as stream:
                     return sum(len(chunk) for chunk in iter(lambda: stream.read(CHUNK_BYTES), b""))
-            name = loose_name(kind, oid, place.form)
-            packed = files.read(name, MAX_STORED_BYTES)
-            return len(decompress(packed, MAX_OBJECT_BYTES, name))
+            return len(database.read(kind, oid)[1])
         frame = database.frame(place)
         if kind is Kind.NODE:
             return len(frame.node(place.line).canonical())

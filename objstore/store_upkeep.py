@@ -47,10 +47,13 @@ class StoreUpkeep:
         from objstore.repair import repair  # noqa: PLC0415
 
         storage = self._storage
+
+        def rebuild() -> None:
+            storage.rebuild_index("objects were repaired")
+            storage.checkpoint()  # which writes the journal's header anew
+
         with storage.lock():
-            return repair(
-                storage.files, storage.clock(), lambda: storage.rebuild_index("objects were repaired"), progress
-            )
+            return repair(storage.files, storage.clock(), rebuild, progress)
 
     def stats(self, *, progress: Progress | None = None) -> Stats:
         """What the store holds and what it takes; see `objstore.stats`."""

@@ -161,17 +161,14 @@ class Survey:
             yield error("non-canonical", place, failure.reason)
 
     def _journal(self) -> Iterator[Finding]:
-        """What a crash left unwritten stands in the journal alone, and counts as stored."""
+        """What stands in the journal until a checkpoint makes files of it."""
         journal = Journal(self._files, bytes(16))
         try:
-            for record, end in journal.records():
+            for record, _ in journal.records():
                 arrivals = []
                 for each in record.objects:
                     if each.kind is Kind.PAYLOAD or self.index.row(each.kind, each.oid) is not None:
                         continue
-                    name = loose_name(each.kind, each.oid, each.form)
-                    if end <= journal.position().end:
-                        yield error("missing-file", name, "the object stands in the journal alone")
                     raw = decompress(each.packed, MAX_OBJECT_BYTES, JOURNAL)
                     if each.form is Form.PLAIN and record_oid(raw) != each.oid:
                         yield error("bad-object", f"{JOURNAL}, {each.kind} {each.oid}", "it has another hash")

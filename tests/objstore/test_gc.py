@@ -43,6 +43,13 @@ def at_day(days: float, grace: float = 14, **more) -> GcOptions:
     return GcOptions(now - grace * DAY, now, **{"reflog_before": now, **more})
 
 
+def saved_alone(store: Store, *messages, parent=ROOT):
+    """A chain that nothing names, as files of their own."""
+    head = store.save_chain(messages, parent)
+    store.storage.checkpoint()
+    return head
+
+
 def clean(store: Store) -> bool:
     return list(store.fsck()) == []
 
@@ -198,7 +205,7 @@ def test_without_a_time_for_the_reflog_nothing_in_it_expires(store):
 
 
 def test_grace_is_counted_from_the_time_of_the_file(store):
-    old = store.save_chain([said("old")])
+    old = saved_alone(store, said("old"))
     make_older(store, 15 * DAY)
     young = store.save_chain([said("young")])
     report = store.gc(at_day(0))
@@ -208,7 +215,7 @@ def test_grace_is_counted_from_the_time_of_the_file(store):
 
 
 def test_young_garbage_keeps_all_that_it_needs(store):
-    old = store.save_chain([said("old"), picture(b"p" * 9000)])
+    old = saved_alone(store, said("old"), picture(b"p" * 9000))
     make_older(store, 15 * DAY)
     young = store.save_chain([said("young")], old)
     store.gc(at_day(0))
@@ -219,7 +226,7 @@ def test_young_garbage_keeps_all_that_it_needs(store):
 
 def test_packing_does_not_renew_the_time_of_young_garbage(store):
     store.commit("main", [said("kept")])
-    garbage = store.save_chain([said("garbage")])
+    garbage = saved_alone(store, said("garbage"))
     make_older(store, 10 * DAY)
     store.gc(at_day(0))
     assert store.load_chain(garbage)
@@ -231,7 +238,7 @@ def test_packing_does_not_renew_the_time_of_young_garbage(store):
 def test_new_garbage_every_day_does_not_keep_the_old(store):
     heads = []
     for day in range(20):
-        heads.append(store.save_chain([said(f"garbage of day {day}")]))
+        heads.append(saved_alone(store, said(f"garbage of day {day}")))
         then = time.time() + day * DAY
         node = store.storage.files.path(loose_name(Kind.NODE, heads[-1]))
         for kind, oid in everything(store):
@@ -246,7 +253,7 @@ def test_new_garbage_every_day_does_not_keep_the_old(store):
 
 def test_what_is_sent_again_is_young_again(store):
     history = [said("hello"), said("hi", "assistant")]
-    head = store.save_with_dedup(history)
+    head = saved_alone(store, *history)
     make_older(store, 20 * DAY)
     store.save_with_dedup(history)
     store.gc(at_day(0))
@@ -254,7 +261,7 @@ def test_what_is_sent_again_is_young_again(store):
 
 
 def test_never_deletes_nothing(store):
-    store.save_chain([said("garbage")])
+    saved_alone(store, said("garbage"))
     make_older(store, 900 * DAY)
     before = everything(store)
     report = store.gc(GcOptions(None, time.time()))
@@ -311,6 +318,7 @@ def test_a_quick_run_never_takes_the_parent_of_a_node_that_stays(store, monkeypa
 
 def test_loose_copies_of_what_is_packed_go(store, tmp_path):
     head = store.commit("main", [said("hello")])
+    store.storage.checkpoint()
     name = loose_name(Kind.NODE, head)
     copy = store.storage.files.read(name, 1 << 20)
     store.pack()
@@ -353,7 +361,7 @@ def spoil(store, path, data=b"spoiled"):
 
 def test_an_unreadable_ref_stops_it(store):
     store.commit("main", [said("hello")])
-    store.save_chain([said("garbage")])
+    saved_alone(store, said("garbage"))
     spoil(store, "refs/conversations/main")
     before = objects_on_disk(store)
     with pytest.raises(CorruptFile):
@@ -363,7 +371,7 @@ def test_an_unreadable_ref_stops_it(store):
 
 def test_a_ref_to_what_is_not_stored_stops_it(store):
     store.commit("main", [said("hello")])
-    store.save_chain([said("garbage")])
+    saved_alone(store, said("garbage"))
     spoil(store, "refs/conversations/main", b"0" * 64)
     before = objects_on_disk(store)
     with pytest.raises(CorruptFile):
@@ -374,7 +382,7 @@ def test_a_ref_to_what_is_not_stored_stops_it(store):
 @pytest.mark.parametrize("kind", [Kind.NODE, Kind.MESSAGE])
 def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
     head = store.commit("main", [said("hello")])
-    store.save_chain([said("garbage")])
+    saved_alone(store, said("garbage"))
     oid = head if kind is Kind.NODE else store.node(head).message
     spoil(store, loose_name(kind, oid))
     before = objects_on_disk(store)
@@ -385,7 +393,7 @@ def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
 
 def test_an_index_that_lost_a_parent_stops_it(store):
     head = store.commit("main", [said("one"), said("two")])
-    store.save_chain([said("garbage")])
+    saved_alone(store, said("garbage"))
     with store.storage.index.changing() as db:
         db.execute("DELETE FROM node WHERE depth=1 AND row IN (SELECT parent FROM node)")
     before = objects_on_disk(store)
@@ -440,7 +448,7 @@ def test_garbage_that_is_built_on_between_is_kept(store, packed):
 
 def test_garbage_that_is_sent_again_between_is_kept(store):
     history = [said("one"), said("two")]
-    head = store.save_chain(history)
+    head = saved_alone(store, *history)
     make_older(store, 20 * DAY)
     gc_with(store, lambda other: other.save_with_dedup(history), at_day(0))
     assert store.load_chain(head) == history and clean(store)
@@ -505,6 +513,14 @@ def test_packing_by_hand_packs_everything_and_loses_nothing(store):
     assert store.pack() == 15
     assert store.storage.index.loose_count() == 0 and everything(store) == before and clean(store)
     assert store.pack() == 0
+
+
+def test_prune_now_takes_what_was_saved_just_before(store):
+    head = store.save_chain([said("hello")])
+    now = time.time()
+    expected = store.gc(GcOptions(now, now, dry_run=True))
+    assert store.gc(GcOptions(now, now)) == expected and expected.pruned[Kind.NODE] == 1
+    assert not store.storage.database.has(Kind.NODE, head)
 
 
 def test_progress_is_told_and_ends(store):
