@@ -386,7 +386,8 @@ def usage(files: Files) -> tuple[int, int]:
 
 
 def _iso(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
+    whole, millis = divmod(int(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{millis:03d}Z"
 
 
 def _silent(what: str, done: int, total: int) -> None:
