@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,8 @@ from refs.errors import DagError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+
+    from objstore.store import Store
 
 
 def conversations(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -24,7 +27,20 @@ def revisions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     return _names(ctx, incomplete, revisions=True)
 
 
+def remotes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of remotes."""
+    return _matching(ctx, incomplete, lambda store: list(store.remotes()))
+
+
 def _names(ctx: click.Context, incomplete: str, *, revisions: bool) -> list[CompletionItem]:
+    def find(store: Store) -> list[str]:
+        names = [each.name for each in store.conversations()]
+        return [*names, "HEAD", *(f"tags/{name}" for name, _ in store.tags())] if revisions else names
+
+    return _matching(ctx, incomplete, find)
+
+
+def _matching(ctx: click.Context, incomplete: str, find: Callable[[Store], list[str]]) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem  # noqa: PLC0415  most runs complete nothing
 
     from objstore.store import Store  # noqa: PLC0415
@@ -32,9 +48,7 @@ def _names(ctx: click.Context, incomplete: str, *, revisions: bool) -> list[Comp
     try:
         path = find_store(ctx.find_root().params.get("store"), os.environ, os.getcwd())
         with Store.open(path) as store:
-            names = [each.name for each in store.conversations()]
-            if revisions:
-                names += ["HEAD", *(f"tags/{name}" for name, _ in store.tags())]
+            names = find(store)
     except (DagError, OSError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from objstore.scan import Notice, Progress
     from objstore.storage import Clock
     from objstore.transfer.remote import Remote
-    from objstore.transfer.report import Report
+    from objstore.transfer.report import Report, Tracked
 
 ORIGIN = "origin"
 """What a clone calls the remote that it comes from."""
@@ -80,6 +80,21 @@ class StoreSync:
                     transaction.move(ref, oid, None, f"rename remote to {new}")
                     transaction.move(renamed, None, oid, f"rename remote from {old}")
             write_remote(self._storage.files, old, None)
+
+    def tracked(self) -> Iterator[Tracked]:
+        """Our conversations beside where remotes have them, as far as we know."""
+        from objstore.chain import Chains  # noqa: PLC0415
+        from objstore.transfer.report import Tracked  # noqa: PLC0415
+
+        refs = self._storage.refs
+        chains = Chains(self._storage.database, self._storage.index)
+        for ref, oid in refs.list(REMOTES):
+            remote, kind, name = ref.removeprefix(REMOTES).split("/", 2)
+            ours = refs.resolve(RefName(CONVERSATIONS + name)) if kind == "conversations" else None
+            if ours is not None:
+                common = chains.depth(chains.common_ancestor(NodeId(ours), NodeId(oid)))
+                ahead, behind = (chains.depth(NodeId(each)) - common for each in (ours, oid))
+                yield Tracked(remote, name, NodeId(oid), ahead, behind)
 
     # -- sync -------------------------------------------------------------------------------------
 

@@ -24,7 +24,9 @@ def command(app: App, as_json: bool) -> None:
     head = store.head(name)
     about = store.description(name)
     messages = 0 if head is None else store.depth(head)
-    conversations = sum(1 for _ in store.conversations())
+    heads = [each.head for each in store.conversations()]
+    conversations, tracked = len(heads), list(store.tracked())
+    apart = [each for each in tracked if each.ahead and each.behind and each.theirs not in heads]
     if as_json:
         app.screen.json(
             [
@@ -38,6 +40,12 @@ def command(app: App, as_json: bool) -> None:
                     "at": None if head is None else said_at(store, head),
                     "description": about.to_dict() if about is not None else None,
                     "conversations": conversations,
+                    "remotes": [
+                        {"remote": t.remote, "head": t.theirs, "ahead": t.ahead, "behind": t.behind}
+                        for t in tracked
+                        if t.name == name
+                    ],
+                    "diverged": [{"conversation": t.name, "remote": t.remote, "head": t.theirs} for t in apart],
                 }
             ]
         )
@@ -51,3 +59,11 @@ def command(app: App, as_json: bool) -> None:
     else:
         at = shown(said_at(store, head))
         click.echo(f"head          {abbreviate(head)} ({count(messages, 'message')}, the last {at})")
+    for each in tracked:
+        if each.name == name and (each.ahead or each.behind):
+            parts = [count(each.ahead, "message") + " ahead"] if each.ahead else []
+            parts += [count(each.behind, "message") + " behind"] if each.behind else []
+            click.echo(f"{one_line(each.remote):<13} {', '.join(parts)} (theirs {abbreviate(each.theirs)})")
+    for each in apart:
+        there = f"remotes/{one_line(each.remote)}/conversations/{one_line(each.name)}"
+        click.echo(f"diverged      {one_line(each.name)} and {there}")

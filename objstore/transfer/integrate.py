@@ -29,6 +29,14 @@ class _Joining:
     report: Report = field(default_factory=lambda: Report(""))
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Our conversations: where each stands, and one for each head."""
+
+    heads: Mapping[RefName, Oid]
+    by_head: Mapping[Oid, RefName]
+
+
 def integrate(
     here: Storage,
     label: str,
@@ -66,6 +74,7 @@ def _join(
     chains = Chains(here.database, here.index)
     ours = dict(here.refs.list(CONVERSATIONS))
     taken = NameSet(ours)
+    standing = _Standing(ours, {oid: ref for ref, oid in ours.items()})
     absent: dict[RefName, NodeId] = {}
     for ref, oid in theirs.items():
         if not ref.startswith(CONVERSATIONS):
@@ -78,7 +87,7 @@ def _join(
             if is_before(chains, mine, there):
                 joining.moves.append((Move(ref, mine, there), How.FORWARD))
             elif not is_before(chains, there, mine):
-                _part(chains, label, ref, mine, there, ours if fork else None, joining)
+                _part(chains, label, ref, mine, there, standing, fork, joining)
     for move, how in joining.moves:
         if how is How.NEW:
             taken.add(move.ref)
@@ -101,24 +110,23 @@ def _part(
     ref: RefName,
     mine: NodeId,
     there: NodeId,
-    ours: Mapping[RefName, Oid] | None,
+    standing: _Standing,
+    fork: bool,
     joining: _Joining,
 ) -> None:
-    """Both went on: keep both, and with `ours` give theirs a name of its own."""
+    """Both went on: keep both, and where it is wanted give theirs a name of its own, once."""
     name = ref.removeprefix(CONVERSATIONS)
-    forked = None
-    if ours is not None:
-        for beside in _names_beside(name, label):
-            held = ours.get(beside)
-            if held is None:
-                joining.moves.append((Move(beside, None, there), How.NEW))
-            elif is_before(chains, NodeId(held), there):
-                if held != there:
-                    joining.moves.append((Move(beside, held, there), How.FORWARD))
-            elif not is_before(chains, there, NodeId(held)):
-                continue
-            forked = beside.removeprefix(CONVERSATIONS)
-            break
+    beside = standing.by_head.get(there)
+    if beside is None and fork:
+        for beside in _names_beside(name, label):  # noqa: B007  it is what was found
+            held = standing.heads.get(beside)
+            if held is None or is_before(chains, NodeId(held), there):
+                how = How.NEW if held is None else How.FORWARD
+                joining.moves.append((Move(beside, held, there), how))
+                break
+            if is_before(chains, there, NodeId(held)):
+                break
+    forked = None if beside is None else beside.removeprefix(CONVERSATIONS)
     joining.report.diverged.append(Parted(name, mine, there, forked))
 
 

@@ -42,6 +42,20 @@ class Parted:
 
 
 @dataclass(frozen=True, slots=True)
+class Tracked:
+    """A conversation here and at a remote, as of the last fetch or push.
+
+    `ahead` messages are only here, `behind` only there; both are 0 where the heads are the same.
+    """
+
+    remote: str
+    name: str
+    theirs: NodeId
+    ahead: int
+    behind: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A ref that was left alone. `name` is as the other side wrote it, and may be anything."""
 
