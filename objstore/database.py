@@ -1,4 +1,4 @@
-"""Loose files and packs as one mapping from (kind, id) to bytes. Readers take no lock."""
+"""Loose files, packs and the journal as one mapping from (kind, id) to bytes. Readers take no lock."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from hashlib import sha256
 from typing import BinaryIO, TypeVar
 
 from objstore.codec import decode
+from objstore.frames import decompress
 from objstore.index import Index, Location
+from objstore.journal import JOURNAL, Journal, StoredObject
 from objstore.kinds import Kind
-from objstore.limits import FRAME_CACHE_BYTES
+from objstore.limits import FRAME_CACHE_BYTES, MAX_OBJECT_BYTES
 from objstore.loose import Form, open_loose_payload, read_loose
 from objstore.node import Node
 from objstore.pack import Frame, PackReader, Step
@@ -48,8 +50,8 @@ class Database:
     may have been copied in); it says whether to look again.
     """
 
-    def __init__(self, files: Files, index: Index, refresh: Callable[[], bool]) -> None:
-        self._files, self._index, self._refresh = files, index, refresh
+    def __init__(self, files: Files, index: Index, journal: Journal, refresh: Callable[[], bool]) -> None:
+        self._files, self._index, self._journal, self._refresh = files, index, journal, refresh
         self._mutex = threading.RLock()
         self._packs: OrderedDict[str, PackReader] = OrderedDict()
         self._frames: OrderedDict[tuple[str, int], Frame] = OrderedDict()
@@ -71,7 +73,7 @@ class Database:
 
         def read(place: Location) -> Node:
             if place.pack is None:
-                return node_of(oid, read_loose(self._files, Kind.NODE, oid)[1])
+                return node_of(oid, self._read_loose(Kind.NODE, oid)[1])
             frame = self.frame(place)
             if frame.node_oid(place.line) != oid:
                 raise CorruptObject(Kind.NODE, oid, "the index names a line of another node")
@@ -84,7 +86,7 @@ class Database:
 
         def read(place: Location) -> Run:
             if place.pack is None:
-                node = node_of(oid, read_loose(self._files, Kind.NODE, oid)[1])
+                node = node_of(oid, self._read_loose(Kind.NODE, oid)[1])
                 return Run(node.parent, [Step(oid, node.message, -1, -1)], None, node)
             frame = self.frame(place)
             before, steps = frame.chain(place.line)
@@ -172,7 +174,7 @@ class Database:
 
     def _read_at(self, kind: Kind, oid: Oid, place: Location) -> tuple[Form, bytes]:
         if place.pack is None:
-            return read_loose(self._files, kind, oid)
+            return self._read_loose(kind, oid)
         frame = self.frame(place)
         form, found = Form.PLAIN, oid
         if kind is Kind.NODE:
@@ -185,6 +187,17 @@ class Database:
         if found != oid:
             raise CorruptObject(kind, oid, "its bytes have another hash")
         return form, raw
+
+    def _read_loose(self, kind: Kind, oid: Oid) -> tuple[Form, bytes]:
+        """An object that isn't in a pack: it stands in the journal until a checkpoint makes a file of it."""
+        try:
+            return read_loose(self._files, kind, oid)
+        except ObjectMissing:
+            with self._mutex:
+                found = self._journal.find(kind, oid)
+            if found is None:
+                raise
+            return found.form, unpack(found)
 
     def _at_place(self, kind: Kind, oid: Oid, read: Callable[[Location], _T]) -> _T:
         for again in (False, True):
@@ -202,6 +215,17 @@ class Database:
                     raise CorruptObject(kind, oid, str(error)) from error
             self._refresh()
         raise AssertionError
+
+
+def unpack(stored: StoredObject) -> bytes:
+    """The bytes of an object from the journal, checked against its id. Raises `CorruptObject`."""
+    try:
+        raw = decompress(stored.packed, MAX_OBJECT_BYTES, JOURNAL)
+    except CorruptFile as error:
+        raise CorruptObject(stored.kind, stored.oid, str(error)) from error
+    if stored.form is Form.PLAIN and record_oid(raw) != stored.oid:
+        raise CorruptObject(stored.kind, stored.oid, "its bytes have another hash")
+    return raw
 
 
 def oid_in(frame: Frame, kind: Kind, line: int) -> Oid:

@@ -1,8 +1,9 @@
 """What makes small transactions durable: one checksummed record, one fdatasync (docs/format.md).
 
 A record holds the new objects' stored bytes, the ref moves and the reflog fields of one transaction; it is
-the commit point. Loose files, index rows and ref files follow without waiting for the disk, and are written
-again from here after a crash. All methods that change anything need the store's lock.
+the commit point. Index rows, ref files and the reflog follow without waiting for the disk, and are written again
+from here after a crash. The objects stand here until a checkpoint makes loose files or a pack of them. All
+methods that change anything need the store's lock.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _MAGIC: Final = b"msgdag-journal1\n"
 _HEADER: Final = struct.Struct("<16s16s16sQ16s")  # magic, id, the id before, its end, boot
 _APPLIED: Final = struct.Struct("<Q8s")  # the applied end, and the first bytes of its sha256
 _APPLIED_AT: Final = 128
+_COPY_AT: Final = 160
+"""A second copy of the header: without the id in it no record could be believed."""
 START: Final = 256
 """Where the first record begins."""
 _RECORD: Final = struct.Struct("<4sI16s")  # magic, payload size, checksum
@@ -42,7 +45,7 @@ _MAX_CANDIDATES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object as a record holds it: `packed` is the very content of its loose file."""
+    """An object as a record holds it: `packed` is the very content that its loose file will have."""
 
     kind: Kind
     oid: Oid
@@ -75,6 +78,9 @@ class Journal:
         self._boot = boot
         self._handle: Handle | None = None
         self._start = START
+        self._objects: dict[tuple[Kind, Oid], tuple[Form, int, int]] = {}  # form, place and size of each
+        self._objects_of = b""
+        self._objects_end = START
         self.damaged = 0
         """How many places the latest reading had to pass over, with whole records behind them."""
 
@@ -143,10 +149,38 @@ class Journal:
         except BaseException:
             self.cut()
             raise
-        return Position(header.id.hex(), self._start + len(data))
+        position = Position(header.id.hex(), self._start + len(data))
+        if self._objects_of == header.id and self._objects_end == self._start:
+            self._learn(record, position.end)
+        return position
+
+    def find(self, kind: Kind, oid: Oid) -> StoredObject | None:
+        """An object that stands here, or None. Needs no lock: another process may empty the journal meanwhile."""
+        header = self._read_header()
+        if self._objects_of != header.id or self._objects_end > self._open().size():
+            self._objects, self._objects_of, self._objects_end = {}, header.id, START
+        if (kind, oid) not in self._objects:
+            for record, end in self._records(self._objects_end):
+                self._learn(record, end)
+        place = self._objects.get((kind, oid))
+        if place is None:
+            return None
+        form, at, size = place
+        packed = self._open().read_at(at, size)
+        return StoredObject(kind, oid, form, packed) if self._read_header().id == header.id else None
+
+    def _learn(self, record: Record, end: int) -> None:
+        """Note where the objects of the record that ends at `end` stand: at its end, one behind the other."""
+        at = end - sum(len(each.packed) for each in record.objects)
+        for each in record.objects:
+            if each.packed:
+                self._objects[each.kind, each.oid] = each.form, at, len(each.packed)
+            at += len(each.packed)
+        self._objects_end = end
 
     def cut(self) -> bool:
         """Take back the latest record: what belongs to it could not be written. Whether that was possible."""
+        self._objects_of = b""
         with contextlib.suppress(StorageFailure):  # else its checksum or the next writer deals with it
             self._open().truncate(self._start)
             self._open().sync()
@@ -243,6 +277,8 @@ class Journal:
         problems = []
         if end != size:
             problems.append(f"{size - end} bytes behind the last whole record, at {end}")
+        if not header.both:
+            problems.append("one of the two copies of its header is damaged")
         if header.applied > size:
             problems.append("more is marked as applied than there is")
         return problems
@@ -263,21 +299,22 @@ class Journal:
     def _header(self, journal: bytes, before: bytes, before_end: int, applied: int) -> bytes:
         fields = _HEADER.pack(_MAGIC, journal, before, before_end, self._boot)
         head = fields + sha256(fields).digest()[:16]
-        return head.ljust(_APPLIED_AT, b"\0") + _applied(applied).ljust(START - _APPLIED_AT, b"\0")
+        written = head.ljust(_APPLIED_AT, b"\0") + _applied(applied)
+        return written.ljust(_COPY_AT, b"\0") + head.ljust(START - _COPY_AT, b"\0")
 
     def _read_header(self) -> _Header:
         data = self._open().read_at(0, START)
-        fields = data[: _HEADER.size]
         where = self._files.path(JOURNAL)
-        if len(data) != START or data[_HEADER.size : _HEADER.size + 16] != sha256(fields).digest()[:16]:
+        whole = [fields for at in (0, _COPY_AT) if (fields := _whole(data, at)) is not None]
+        if len(data) != START or not whole:
             raise CorruptFile(where, "its header is damaged")
-        magic, journal, before, before_end, boot = _HEADER.unpack(fields)
+        magic, journal, before, before_end, boot = _HEADER.unpack(whole[0])
         end, check = _APPLIED.unpack_from(data, _APPLIED_AT)
         if magic != _MAGIC:
             raise CorruptFile(where, "not a journal")
         if _applied(end)[8:] != check or end < START:
             end, boot = START, b""  # not to be believed: replay everything, which is harmless
-        return _Header(journal, before, before_end, boot, end)
+        return _Header(journal, before, before_end, boot, end, len(whole) == 2 and whole[0] == whole[1])
 
     def _record_at(self, handle: Handle, journal: bytes, at: int, size: int) -> tuple[Record, int] | None:
         head = handle.read_at(at, _RECORD.size)
@@ -302,6 +339,14 @@ class _Header:
     before_end: int
     boot: bytes
     applied: int
+    both: bool
+    """Whether both copies are whole, and the same."""
+
+
+def _whole(data: bytes, at: int) -> bytes | None:
+    """The fields of the header that stands at `at`, or None if it is damaged."""
+    fields = data[at : at + _HEADER.size]
+    return fields if data[at + _HEADER.size :][:16] == sha256(fields).digest()[:16] else None
 
 
 def _applied(end: int) -> bytes:

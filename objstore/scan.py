@@ -100,8 +100,14 @@ def loose_arrivals(files: Files, kind: Kind, notice: Notice) -> Iterator[Arrival
             notice(f"a loose object is passed over: {error}")
 
 
-def fill(files: Files, index: Index, notice: Notice, progress: Progress | None = None) -> None:
-    """Fill an empty index with everything that is on the disk."""
+def fill(
+    files: Files,
+    index: Index,
+    notice: Notice,
+    progress: Progress | None = None,
+    recorded: Sequence[Arrival] = (),
+) -> None:
+    """Fill an empty index with everything that is on the disk; `recorded` is what stands in the journal."""
     packs = sorted(list_packs(files), key=lambda pack: (_age(files, pack), pack))
     left: list[Arrival] = []
     for done, pack in enumerate(packs):
@@ -117,6 +123,7 @@ def fill(files: Files, index: Index, notice: Notice, progress: Progress | None =
                 with index.changing() as db:
                     left += index.add(db, batch)
                 batch = []
+        batch += [arrival for arrival in recorded if arrival.kind is kind]
         if kind is Kind.NODE:
             batch, left = [*left, *batch], []
         with index.changing() as db:

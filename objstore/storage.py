@@ -1,9 +1,9 @@
 """The store's engine: opening, the lock, committing, what survives a crash, the checkpoint.
 
 The order of a commit: payloads (durable before), then either one journal record or one pack and a journal
-record that names it: that is the commit point, one fdatasync. Loose files, index rows, refs and the reflog
-follow without waiting for the disk; whoever takes the lock next after a crash writes them again from the
-journal. Knows nothing of conversations.
+record that names it: that is the commit point, one fdatasync. Index rows, refs and the reflog follow without
+waiting for the disk; whoever takes the lock next after a crash writes them again from the journal. Objects of
+small transactions stand in the journal until a checkpoint. Knows nothing of conversations.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ class Storage:
         self.journal = Journal(files, _boot())
         self.read_only = not os.access(files.path(""), os.W_OK)
         self.index = Index(files.path(INDEX), ALL_PARTS, read_only=self.read_only)
-        self.database = Database(files, self.index, self.refresh)
+        self.database = Database(files, self.index, self.journal, self.refresh)
         self.progress = progress
         self._seen: bytes | None = None
+        self._recorded = False
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -114,10 +115,16 @@ class Storage:
         return made
 
     def close(self) -> None:
-        """Give back all files. What was committed is durable already; a large journal is emptied first."""
-        with contextlib.suppress(DagError):  # closing must not hide what led to it; the journal stays
-            if not self.read_only and self.journal.size > JOURNAL_CHECKPOINT_BYTES // 16:
-                with self.lock():
+        """Give back all files, after a checkpoint if this process has recorded anything.
+
+        What was committed is durable already. Where another process holds the lock the journal stays as it is.
+        """
+        if self._recorded and self.journal.size:
+            with (
+                contextlib.suppress(DagError),  # closing must not hide what led to it; the journal stays
+                self.files.lock(LOCK, wait=False) as held,
+            ):
+                if held:
                     self.checkpoint()
         self.database.close()
         self.index.close()
@@ -197,8 +204,8 @@ class Storage:
         self.index.close()
         self.index = Index(":memory:", ALL_PARTS)
         self.index.create()
-        self.database = Database(self.files, self.index, lambda: False)
-        fill(self.files, self.index, self.notice, self.progress)
+        self.database = Database(self.files, self.index, self.journal, lambda: False)
+        fill(self.files, self.index, self.notice, self.progress, self._recorded_objects())
 
     def _catch_up(self) -> None:
         """The lock is held: apply what is pending, and see that the index knows everything."""
@@ -232,20 +239,16 @@ class Storage:
         self.journal.create()
 
     def _replay(self) -> None:
-        """Write again what the journal holds and a crash may have lost; each ref goes to its last value.
+        """Do again what the journal records and a crash may have lost: each ref goes to its last value.
 
-        Nothing is synced: the journal keeps it until it is emptied.
+        Nothing is synced, and no object is written: the journal keeps them until it is emptied.
         """
         if not self.journal.pending():
             return
         cut_short, replayed = self.journal.cut_short(), False
         logged: list[ReflogEntry] = []
-        packs = set(list_packs(self.files))
         for record, _ in self.journal.replay():
             replayed = True
-            for each in record.objects:
-                if not self._stands_in(packs, each):
-                    self._place(each)
             logged += record.moves
         if self.journal.damaged:
             self.notice("a part of the journal is damaged: what it held is passed over")
@@ -268,29 +271,32 @@ class Storage:
             actual = None
             with contextlib.suppress(CorruptFile):  # torn: it is written again
                 actual = self.refs.resolve(ref)
-            if actual in known[ref]:
+            if actual in known[ref] or not self._is_stored(actual):
                 moves.append(Move(ref, entry.old, entry.new))
             else:
                 self.notice(f"{ref} stays where it is: the journal's record of its last move is damaged")
         return moves
 
-    def _stands_in(self, packs: set[str], each: StoredObject) -> bool:
-        if not self.index.is_open:
-            return False
-        place = self.index.locate(each.kind, each.oid)
-        return place is not None and place.pack in packs
-
-    def _place(self, each: StoredObject) -> bool:
-        """Write a loose file; whether it wasn't there before."""
-        if each.kind is Kind.PAYLOAD:
-            return False  # published durably before its record was written
-        name = loose_name(each.kind, each.oid, each.form)
-        if self.files.place(name, each.packed):
+    def _is_stored(self, oid: Oid | None) -> bool:
+        """Whether a ref's value names anything: one that was torn while it was overwritten doesn't."""
+        if oid is None or not self.index.is_open:
             return True
-        held = self.files.read_or_none(name, MAX_STORED_BYTES)
-        if held != each.packed:
-            self.files.replace(name, each.packed, durable=False)
+        for kind in (Kind.NODE, Kind.DESCRIPTION):
+            row = self.index.row(kind, oid)
+            loc = None if row is None else self.index.loc_of_row(kind, row)
+            # The whole id: the index knows only its first half, and half a value may have been written.
+            if row is not None and loc is not None and self.database.oid_of(kind, row, loc) == oid:
+                return True
         return False
+
+    def _place(self, each: StoredObject) -> None:
+        """Write an object's loose file; not synced."""
+        name = loose_name(each.kind, each.oid, each.form)
+        if (
+            not self.files.place(name, each.packed)
+            and self.files.read_or_none(name, MAX_STORED_BYTES) != each.packed
+        ):
+            self.files.replace(name, each.packed, durable=False)
 
     def _bring_index_up_to_date(self) -> None:
         """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
@@ -332,7 +338,16 @@ class Storage:
     def rebuild_index(self, why: str) -> None:
         """Make the index anew from the objects; the lock is held."""
         self.notice(f"{why}: it is rebuilt from the objects")
-        self._new_index(lambda index: fill(self.files, index, self.notice, self.progress))
+        recorded = self._recorded_objects()
+        self._new_index(lambda index: fill(self.files, index, self.notice, self.progress, recorded))
+
+    def _recorded_objects(self) -> list[Arrival]:
+        """What stands in the journal."""
+        try:
+            return [self._arrival(each) for record, _ in self.journal.records() for each in record.objects]
+        except (CorruptFile, FileNotFoundError) as error:
+            self.notice(f"the journal can't be read: {error}")
+            return []
 
     def _new_index(self, fill_it: Callable[[Index], None]) -> None:
         temp = f"{TEMP_PREFIX}{INDEX}"
@@ -456,17 +471,14 @@ class Storage:
     ) -> None:
         stored = [StoredObject(each.kind, each.oid, each.form, packed[each.kind, each.oid]) for each in new]
         position = self.journal.append(JournalRecord(tuple(stored), (), entries))
-        placed: list[str] = []
+        self._recorded = True
         try:
-            for each in stored:
-                if self._place(each):
-                    placed.append(loose_name(each.kind, each.oid, each.form))
             arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
             with self.index.changing() as db:
                 self._admit_all(db, arrivals)
                 self._set_stamp(db, position)
         except BaseException:
-            self._take_back(placed)
+            self._take_back([])
             raise
         self._finish(moves, entries, position)
 
@@ -571,7 +583,10 @@ class Storage:
     # -- checkpoint -------------------------------------------------------------------------------
 
     def checkpoint(self) -> None:
-        """Sync all that the journal covers, then empty it. Many objects go into a pack: one sync for all."""
+        """Make files of what stands in the journal, sync all that it covers, then empty it.
+
+        A few objects become loose files; many go into a pack, which takes one sync for all.
+        """
         with self.lock():
             objects: dict[tuple[Kind, Oid], StoredObject] = {}
             for record, _ in self.journal.records():
@@ -582,6 +597,8 @@ class Storage:
                     [NewObject(e.kind, e.oid, self._raw(e), self._arrival(e).value, e.form) for e in loose]
                 )
                 loose = []
+            for each in loose:
+                self._place(each)
             self._sync_since_checkpoint(loose)
             self.index.checkpoint()
             self.empty_journal(swept=False)
@@ -618,24 +635,16 @@ class Storage:
     def _raw(self, each: StoredObject) -> bytes:
         return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
 
-    def _sync_since_checkpoint(self, loose: Iterable[StoredObject] | None = None) -> None:
-        """Make durable what the journal's records changed: loose files (those given, or all), refs, reflog."""
-        names: set[RefName] = set()
-        objects: dict[tuple[Kind, Oid], StoredObject] = {}
-        for record, _ in self.journal.records():
-            names.update(entry.ref for entry in record.moves)
-            if loose is None:
-                objects.update({(each.kind, each.oid): each for each in record.objects})
+    def _sync_since_checkpoint(self, loose: Iterable[StoredObject]) -> None:
+        """Make durable what the journal's records changed: these loose files, refs, reflog."""
+        names = {entry.ref for record, _ in self.journal.records() for entry in record.moves}
         folders = set()
-        for each in objects.values() if loose is None else loose:
-            if each.kind is Kind.PAYLOAD:
-                continue
+        for each in loose:
             name = loose_name(each.kind, each.oid, each.form)
             self.files.sync(name)
             folders.add(name.rpartition("/")[0])
         for folder in sorted(folders):
-            if self.files.stat(folder) is not None:
-                self.files.sync_dir(folder)
+            self.files.sync_dir(folder)
         self.refs.sync(names)
         self.refs.reflog.sync()
 

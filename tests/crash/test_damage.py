@@ -109,6 +109,7 @@ def test_no_byte_of_a_loose_object_can_change_what_is_read(store, tmp_path):
     plain = loose_message(store, say("some words"))
     condensed = loose_message(store, Message("user", (TextPart("look"), AttachmentPart(picture_of))))
     node = Kind.NODE, store.head("main"), Form.PLAIN
+    store.storage.checkpoint()
     (payload,) = store.storage.database.ids(Kind.PAYLOAD)
     (note, *_) = store.storage.database.ids(Kind.NOTE)
     reads = {
@@ -163,17 +164,13 @@ def test_no_byte_of_the_journal_can_change_what_is_read(tmp_path, monkeypatch, a
 
 
 def test_a_damaged_record_of_the_journal_takes_no_later_one_with_it(tmp_path, monkeypatch):
-    """The machine stopped, the loose files are gone, and a byte of the first record has turned over."""
+    """The machine stopped before a checkpoint, and a byte of the first record has turned over."""
     monkeypatch.setattr(engine, "_boot", lambda: b"1" * 16)
-    with init_quiet(tmp_path / "store") as store:
+    with init_quiet(tmp_path / "live") as store:
         store.commit("first", talk("lost"))
-        at = (tmp_path / "store" / "journal").stat().st_size
+        at = (tmp_path / "live" / "journal").stat().st_size
         head = store.commit("second", talk("kept", "all the same"))
-        names = [
-            loose_name(kind, oid) for kind in (Kind.MESSAGE, Kind.NODE) for oid in store.storage.database.ids(kind)
-        ]
-    for name in names:
-        (tmp_path / "store" / name).write_bytes(b"")
+        shutil.copytree(tmp_path / "live", tmp_path / "store")
     (tmp_path / "store" / "refs" / "conversations" / "second").unlink()
     journal = tmp_path / "store" / "journal"
     data = bytearray(journal.read_bytes())
