@@ -362,6 +362,7 @@ def spoil(store, path, data=b"spoiled"):
 def test_an_unreadable_ref_stops_it(store):
     store.commit("main", [said("hello")])
     saved_alone(store, said("garbage"))
+    store.storage.checkpoint()
     spoil(store, "refs/conversations/main")
     before = objects_on_disk(store)
     with pytest.raises(CorruptFile):
@@ -372,6 +373,7 @@ def test_an_unreadable_ref_stops_it(store):
 def test_a_ref_to_what_is_not_stored_stops_it(store):
     store.commit("main", [said("hello")])
     saved_alone(store, said("garbage"))
+    store.storage.checkpoint()
     spoil(store, "refs/conversations/main", b"0" * 64)
     before = objects_on_disk(store)
     with pytest.raises(CorruptFile):
@@ -383,6 +385,7 @@ def test_a_ref_to_what_is_not_stored_stops_it(store):
 def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
     head = store.commit("main", [said("hello")])
     saved_alone(store, said("garbage"))
+    store.storage.checkpoint()
     oid = head if kind is Kind.NODE else store.node(head).message
     spoil(store, loose_name(kind, oid))
     before = objects_on_disk(store)
@@ -394,6 +397,7 @@ def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
 def test_an_index_that_lost_a_parent_stops_it(store):
     head = store.commit("main", [said("one"), said("two")])
     saved_alone(store, said("garbage"))
+    store.storage.checkpoint()
     with store.storage.index.changing() as db:
         db.execute("DELETE FROM node WHERE depth=1 AND row IN (SELECT parent FROM node)")
     before = objects_on_disk(store)
