@@ -25,8 +25,8 @@ def command(app: App, as_json: bool) -> None:
     about = store.description(name)
     messages = 0 if head is None else store.depth(head)
     heads = [each.head for each in store.conversations()]
-    conversations, tracked = len(heads), list(store.tracked())
-    apart = [each for each in tracked if each.ahead and each.behind and each.theirs not in heads]
+    conversations, standing, tracked = len(heads), set(heads), list(store.tracked())
+    apart = [each for each in tracked if each.ahead and each.behind and each.theirs not in standing]
     if as_json:
         app.screen.json(
             [

@@ -118,7 +118,7 @@ def _part(
     name = ref.removeprefix(CONVERSATIONS)
     beside = standing.by_head.get(there)
     if beside is None and fork:
-        for beside in _names_beside(name, label):  # noqa: B007  it is what was found
+        for beside in _names_beside(name, label):
             held = standing.heads.get(beside)
             if held is None or is_before(chains, NodeId(held), there):
                 how = How.NEW if held is None else How.FORWARD

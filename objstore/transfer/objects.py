@@ -149,12 +149,17 @@ class ObjectRemote:
                 changed.append(name)
         with ThreadPoolExecutor(_READERS) as pool:
             read = dict(zip(changed, pool.map(self._read_ref, changed), strict=True))
-        news = {name: (tag or "", value) for name, (value, tag, _) in read.items() if value is not None}
-        self._memory.keep_values(news, known.keys() - current.keys() - news.keys())
-        for name, (_, value) in {**current, **{n: (t or "", v or "?") for n, (v, t, _) in read.items()}}.items():
+        for name, (value, tag, _) in read.items():
+            if value is None:
+                yield name, ""  # it can't be told
+            elif tag is not None:
+                current[name] = tag, value
+        self._memory.keep_values(
+            {name: current[name] for name in read if name in current}, known.keys() - current.keys()
+        )
+        for name, (_, value) in current.items():
             if value:
-                if is_oid(value):
-                    self._heads.add(Oid(value))
+                self._heads.add(Oid(value))
                 yield name, value
 
     def _read_ref(self, name: str) -> tuple[str | None, str | None, str]:
