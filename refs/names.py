@@ -32,34 +32,34 @@ _CLASSES: Final = frozenset({"conversations", "descriptions", "tags", "remotes"}
 _CLASS = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 # Names that no rule about characters or components can refuse: nearly all, so the rules are skipped.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(?:/[A-Za-z0-9_-]+)*", re.ASCII)
-_DEVICE = re.compile(r"(?:^|/)(?:con|prn|aux|nul|(?:com|lpt)[1-9¹²³])(?:\.[^/]*)?(?:/|\Z)", re.IGNORECASE)
+_DEVICES: Final = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³")}
+)
 _RESERVED = frozenset({"head", "root"})
 
 # What has no ink though its category isn't Cf: Unicode's Default_Ignorable_Code_Point, and the blank of Braille.
 _NO_INK = "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff"
 
 _INVISIBLE: Final = "invisible and direction-changing characters aren't allowed"
-_RULES: Final = tuple(
-    (re.compile(pattern), reason)
-    for pattern, reason in (
-        (r"[\ud800-\udfff]", "half a surrogate pair is no character"),
-        (r"[\x00-\x1f\x7f-\x9f]", "control characters aren't allowed"),
-        (r"\s", "spaces aren't allowed"),
-        (r"^/", "it starts with a slash"),
-        (r"/\Z", "it ends with a slash"),
-        (r"//", "it has an empty component"),
-        (r"^-", "it starts with a dash and would be taken for an option"),
-        (r"\\", "backslashes aren't allowed"),
-        (r"^[A-Za-z]:", "it starts with a drive letter"),
-        (r"[~^:?*\[]", "none of ~ ^ : ? * [ is allowed"),
-        (r"@\{", "'@{' asks for the reflog"),
-        (r"^@\Z", "'@' alone is reserved"),
-        (r"\.\.", "'..' isn't allowed"),
-        (r"(?:^|/)\.", "a component starts with a dot"),
-        (r"(?i:\.lock)(?:/|\Z)", "a component ends in '.lock'"),
-        (r"\.(?:/|\Z)", "a component ends with a dot"),
-        (f"[{_NO_INK}]", _INVISIBLE),
-    )
+# As text: `re` compiles them, and keeps them, for the first name that isn't plain.
+_RULES: Final = (
+    (r"[\ud800-\udfff]", "half a surrogate pair is no character"),
+    (r"[\x00-\x1f\x7f-\x9f]", "control characters aren't allowed"),
+    (r"\s", "spaces aren't allowed"),
+    (r"^/", "it starts with a slash"),
+    (r"/\Z", "it ends with a slash"),
+    (r"//", "it has an empty component"),
+    (r"^-", "it starts with a dash and would be taken for an option"),
+    (r"\\", "backslashes aren't allowed"),
+    (r"^[A-Za-z]:", "it starts with a drive letter"),
+    (r"[~^:?*\[]", "none of ~ ^ : ? * [ is allowed"),
+    (r"@\{", "'@{' asks for the reflog"),
+    (r"^@\Z", "'@' alone is reserved"),
+    (r"\.\.", "'..' isn't allowed"),
+    (r"(?:^|/)\.", "a component starts with a dot"),
+    (r"(?i:\.lock)(?:/|\Z)", "a component ends in '.lock'"),
+    (r"\.(?:/|\Z)", "a component ends with a dot"),
+    (f"[{_NO_INK}]", _INVISIBLE),
 )
 
 
@@ -145,7 +145,7 @@ def _fault(text: str, limit: int) -> str | None:
         return _too_long(limit)
     if _PLAIN.fullmatch(text) is None:
         for pattern, reason in _RULES:
-            if pattern.search(text):
+            if re.search(pattern, text):
                 return reason
         if any(unicodedata.category(char) == "Cf" for char in text):
             return _INVISIBLE
@@ -157,7 +157,7 @@ def _fault(text: str, limit: int) -> str | None:
         return "it is reserved"
     if is_prefix(text):
         return "it reads as an object id"
-    if _DEVICE.search(text):
+    if any(part.partition(".")[0] in _DEVICES for part in text.lower().split("/")):
         return "a component is a device's name on Windows"
     return None
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from refs.errors import InvalidRefName
 from refs.files import Files, Handle
@@ -29,12 +28,11 @@ _LINE = re.compile(
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}) ([0-9a-f]{64})"
     rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
 )
-_UNSAFE = re.compile("[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"  # compiled by the first writer
 _ESCAPE = re.compile(r"\\(\\|u[0-9a-f]{4})")
 
 
-@dataclass(frozen=True, slots=True)
-class ReflogEntry:
+class ReflogEntry(NamedTuple):
     """One move. `time` is UTC with milliseconds: `2026-01-02T03:04:05.678Z`."""
 
     time: str
@@ -49,7 +47,7 @@ def line(entry: ReflogEntry) -> bytes:
     reason = entry.reason
     if len(reason) > MAX_REASON_CHARS:
         reason = f"{reason[: MAX_REASON_CHARS - 1]}…"
-    reason = _UNSAFE.sub(_escaped, reason)
+    reason = re.sub(_UNSAFE, _escaped, reason)
     data = f"{entry.time} {entry.old or _NOTHING} {entry.new or _NOTHING} {entry.ref} {reason}".encode()
     if _LINE.fullmatch(data) is None:
         raise ValueError(f"not a reflog entry: {entry}")

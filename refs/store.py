@@ -11,9 +11,8 @@ import contextlib
 import heapq
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from refs.errors import CorruptFile, DagError, InvalidRefName, RefChanged, RefExists
 from refs.files import Files
@@ -37,8 +36,7 @@ Problems = list[tuple[str, str]]
 """(name, what is wrong with it)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """`ref` goes from `expected` (None: it isn't there yet) to `new` (None: it is deleted)."""
 
     ref: RefName
