@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 from objstore.codec import decode
 from objstore.frames import decompress
@@ -20,13 +19,13 @@ from objstore.node import Node
 from objstore.pack import Frame, PackReader, Step
 from refs.errors import CorruptFile, CorruptObject, ObjectMissing
 from refs.files import Files
+from refs.forks import renew_after_fork
 from refs.ids import NodeId, Oid
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Part of a chain, oldest first. `frame` holds its lines; a loose `node` comes alone."""
 
     before: NodeId
@@ -56,6 +55,12 @@ class Database:
         self._packs: OrderedDict[str, PackReader] = OrderedDict()
         self._frames: OrderedDict[tuple[str, int], Frame] = OrderedDict()
         self._cached = 0
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """In a forked child: another thread may have been amidst."""
+        self._mutex = threading.RLock()
+        self._packs, self._frames, self._cached = OrderedDict(), OrderedDict(), 0
 
     def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
         """Those of `ids` that aren't stored."""
@@ -193,8 +198,7 @@ class Database:
         try:
             return read_loose(self._files, kind, oid)
         except ObjectMissing:
-            with self._mutex:
-                found = self._journal.find(kind, oid)
+            found = self._journal.find(kind, oid)
             if found is None:
                 raise
             return found.form, unpack(found)

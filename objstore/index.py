@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import sqlite3
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from objstore.kinds import Kind
 from objstore.loose import Form
 from objstore.node import Node
 from objstore.records import Call, Description, Note
 from refs.errors import CorruptFile, DagError, StorageFailure
+from refs.forks import renew_after_fork
 from refs.ids import ROOT, Oid, PayloadId
 
 INDEX: Final = "index.sqlite"
@@ -41,8 +40,7 @@ Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 """What the index must know of an object: of a message only the payloads it needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(NamedTuple):
     """Where an object stands: in a pack, at a line of a frame, or (`pack` is None) as a loose file."""
 
     pack: str | None
@@ -54,8 +52,7 @@ class Location:
     """The frame's row: names the frame in a cache."""
 
 
-@dataclass(slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """An object to be indexed. `loc` comes from `place_loose` or `place_packed`."""
 
     kind: Kind
@@ -107,8 +104,14 @@ class Index:
         """Which file is open: another one of the same name has another."""
         self._frames: dict[int, Location] = {}
         _LIVE.add(self)
+        renew_after_fork(self)
         self._arriving: dict[Kind, dict[bytes, int]] = {}
         """Rows of what `add` is just admitting."""
+
+    def renew(self) -> None:
+        """In a forked child: begin with a lock that is free. The connection is the parent's: see `reading`."""
+        self._mutex = threading.RLock()
+        self._arriving = {}
 
     @property
     def version(self) -> int:
@@ -217,7 +220,7 @@ class Index:
             db.execute(statement)
         for part in self._parts:
             part.create(db)
-        self.set_meta(db, _NUMBERING, secrets.token_hex(8))
+        self.set_meta(db, _NUMBERING, os.urandom(8).hex())
         db.execute(f"PRAGMA application_id={APPLICATION_ID}")
         db.execute(f"PRAGMA user_version={self.version}")
         db.execute("COMMIT")
@@ -592,7 +595,7 @@ class Index:
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Iterable[int]) -> None:
         """Objects are no longer stored: in the same transaction as what is built on them, see gc."""
         gone = list(rows)
-        self.set_meta(db, _NUMBERING, secrets.token_hex(8))
+        self.set_meta(db, _NUMBERING, os.urandom(8).hex())
         db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(row INTEGER PRIMARY KEY)")
         db.execute("DELETE FROM gone")
         db.executemany("INSERT INTO gone VALUES (?)", [(row,) for row in gone])
@@ -606,15 +609,23 @@ class Index:
 
 _LEFT_TO_THE_PARENT: Final[list[sqlite3.Connection | None]] = []
 _LIVE: Final[weakref.WeakSet[Index]] = weakref.WeakSet()
+_HELD: Final[dict[int, list[threading.RLock]]] = {}
+
+
+def _before_fork() -> None:
+    """Let no thread be within SQLite while its locks are copied: the child would wait for them for ever."""
+    held = _HELD[threading.get_ident()] = []
+    for index in sorted(_LIVE, key=id):
+        index._mutex.acquire()
+        held.append(index._mutex)
 
 
 def _after_fork() -> None:
-    for index in list(_LIVE):
-        index._mutex = threading.RLock()  # a thread that stayed behind may have held it
-        index._arriving = {}
+    for mutex in _HELD.pop(threading.get_ident(), []):
+        mutex.release()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork)
 _ADMISSION_ORDER: Final = (
     Kind.PAYLOAD,
     Kind.MESSAGE,

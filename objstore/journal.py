@@ -12,10 +12,10 @@ import contextlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -24,6 +24,7 @@ from objstore.limits import MAX_JOURNAL_RECORD_BYTES
 from objstore.loose import Form
 from refs.errors import CorruptFile, DagError, LimitExceeded, StorageFailure
 from refs.files import Files, Handle
+from refs.forks import renew_after_fork
 from refs.ids import Oid, is_oid
 from refs.names import check_ref_name
 from refs.reflog import ReflogEntry
@@ -43,8 +44,7 @@ _MAX_CANDIDATES: Final = 16
 """Places tried behind a damaged record: what looks like the beginning of one by chance comes once in 4 GiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(NamedTuple):
     """An object as a record holds it: `packed` is the very content that its loose file will have."""
 
     kind: Kind
@@ -53,8 +53,7 @@ class StoredObject:
     packed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One transaction: its objects, the packs it published before, and its moves (as reflog entries)."""
 
     objects: tuple[StoredObject, ...]
@@ -62,8 +61,7 @@ class Record:
     moves: tuple[ReflogEntry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """A place in the life of a journal: which emptying (`id`), and the byte. The index is stamped with it."""
 
     id: str
@@ -81,8 +79,15 @@ class Journal:
         self._objects: dict[tuple[Kind, Oid], tuple[Form, int, int]] = {}  # form, place and size of each
         self._objects_of = b""
         self._objects_end = START
+        self._mutex = threading.Lock()
+        renew_after_fork(self)
         self.damaged = 0
         """How many places the latest reading had to pass over, with whole records behind them."""
+
+    def renew(self) -> None:
+        """In a forked child: another thread may have been amidst."""
+        self._mutex = threading.Lock()
+        self._objects_of = b""
 
     def exists(self) -> bool:
         return self._files.stat(JOURNAL) is not None
@@ -149,25 +154,30 @@ class Journal:
         except BaseException:
             self.cut()
             raise
-        position = Position(header.id.hex(), self._start + len(data))
-        if self._objects_of == header.id and self._objects_end == self._start:
-            self._learn(record, position.end)
-        return position
+        return Position(header.id.hex(), self._start + len(data))
 
     def find(self, kind: Kind, oid: Oid) -> StoredObject | None:
         """An object that stands here, or None. Needs no lock: another process may empty the journal meanwhile."""
-        header = self._read_header()
-        if self._objects_of != header.id or self._objects_end > self._open().size():
-            self._objects, self._objects_of, self._objects_end = {}, header.id, START
-        if (kind, oid) not in self._objects:
-            for record, end in self._records(self._objects_end):
-                self._learn(record, end)
-        place = self._objects.get((kind, oid))
-        if place is None:
-            return None
-        form, at, size = place
-        packed = self._open().read_at(at, size)
-        return StoredObject(kind, oid, form, packed) if self._read_header().id == header.id else None
+        with self._mutex:
+            header = self._read_header()
+            if self._objects_of != header.id:
+                self._objects, self._objects_of, self._objects_end = {}, header.id, START
+            place = self._objects.get((kind, oid))
+            if place is None:
+                for record, end in self._records(self._objects_end):
+                    if end <= header.applied:
+                        self._learn(record, end)
+                        continue
+                    # It may yet be taken back, and another one stand here: not to be remembered.
+                    for each in record.objects:
+                        if (each.kind, each.oid) == (kind, oid) and each.packed:
+                            return each
+                place = self._objects.get((kind, oid))
+            if place is None:
+                return None
+            form, at, size = place
+            packed = self._open().read_at(at, size)
+            return StoredObject(kind, oid, form, packed) if self._read_header().id == header.id else None
 
     def _learn(self, record: Record, end: int) -> None:
         """Note where the objects of the record that ends at `end` stand: at its end, one behind the other."""
@@ -180,7 +190,6 @@ class Journal:
 
     def cut(self) -> bool:
         """Take back the latest record: what belongs to it could not be written. Whether that was possible."""
-        self._objects_of = b""
         with contextlib.suppress(StorageFailure):  # else its checksum or the next writer deals with it
             self._open().truncate(self._start)
             self._open().sync()
@@ -332,8 +341,7 @@ class Journal:
 _NOWHERE: Final = bytes(16)
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     id: bytes
     before: bytes
     before_end: int

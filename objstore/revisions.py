@@ -88,6 +88,7 @@ class Revisions:
             return ROOT
         ref = self.ref(base) if base else None
         if ref is not None:
+            _check_class(ref, revision)
             value = self._refs.resolve(ref)
             if value is None:
                 raise UnknownRevision(revision, f"{base!r} has no message yet")
@@ -115,6 +116,7 @@ class Revisions:
             ref = self._refs.head() if base in ("", "HEAD", "@") else self.ref(base) or ref_name(base)
         except InvalidRefName as error:
             raise UnknownRevision(revision, error.reason) from error
+        _check_class(ref, revision)
         entry = self._refs.reflog.entry(ref, back)
         if entry is None or entry.new is None:
             raise UnknownRevision(revision, f"the reflog of {base or 'HEAD'!r} doesn't go back so far")
@@ -128,3 +130,9 @@ class Revisions:
             return self._chains.ancestor(node, count)
         except ObjectMissing as error:
             raise UnknownRevision(revision, str(error)) from error
+
+
+def _check_class(ref: RefName, revision: str) -> None:
+    """Descriptions have refs too, here or on a remote, but none that names a node."""
+    if "descriptions" in ref.split("/")[1:4:2]:
+        raise UnknownRevision(revision, "a description is no node")

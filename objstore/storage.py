@@ -279,8 +279,10 @@ class Storage:
 
     def _is_stored(self, oid: Oid | None) -> bool:
         """Whether a ref's value names anything: one that was torn while it was overwritten doesn't."""
-        if oid is None or not self.index.is_open:
+        if oid is None:
             return True
+        if not self.index.is_open:
+            return False
         for kind in (Kind.NODE, Kind.DESCRIPTION):
             row = self.index.row(kind, oid)
             loc = None if row is None else self.index.loc_of_row(kind, row)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from refs.errors import CorruptFile, LimitExceeded, StorageFailure
+from refs.forks import renew_after_fork
 
 TEMP_PREFIX: Final = ".tmp-"
 _NOFOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -95,7 +96,7 @@ class Files:
         self._lock_depth = 0
         self._lock_fd = -1
         self._locked: weakref.WeakSet[Handle] = weakref.WeakSet()
-        _LIVE.add(self)
+        renew_after_fork(self)
 
     def path(self, name: str) -> str:
         """Where `name` is on the disk. Names come from constants and parsed ids, never from outside."""
@@ -422,7 +423,7 @@ class Files:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
-    def _forget_lock(self) -> None:
+    def renew(self) -> None:
         """In a forked child: the lock that was inherited is the parent's, to hold and to end.
 
         The child shares the parent's open file, so it would think that it holds the lock, could end it, and
@@ -454,14 +455,3 @@ class Files:
 
 def _folder(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-_LIVE: Final[weakref.WeakSet[Files]] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for files in list(_LIVE):
-        files._forget_lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)

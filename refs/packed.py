@@ -16,6 +16,7 @@ from typing import Final
 
 from refs.errors import CorruptFile, LimitExceeded
 from refs.files import Files, Handle
+from refs.forks import renew_after_fork
 from refs.ids import Oid
 from refs.names import MAX_REF_BYTES, RefName
 
@@ -42,6 +43,12 @@ class PackedRefs:
         self._identity: Identity | None = None
         self._values: dict[str, Oid] | None = None  # all refs, once something has asked for all of them
         self._values_identity: Identity | None = None
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """In a forked child: another thread may have been amidst."""
+        self._guard = threading.Lock()
+        self._handle = self._identity = None  # not closed: another thread may have done so already
 
     def load(self) -> Mapping[str, Oid]:
         """All refs, kept in memory: for who looks up or changes very many. Raises what `items` raises."""
