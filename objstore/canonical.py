@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -50,8 +49,7 @@ def canonical_and_id(message: Message) -> tuple[bytes, MessageId]:
     return raw, message._id or _remember(message, raw)
 
 
-@dataclass(frozen=True, slots=True)
-class Condensed:
+class Condensed(NamedTuple):
     """A message as a store keeps it: `raw` without the bytes of its `payloads`."""
 
     oid: MessageId

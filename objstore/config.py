@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from objstore.limits import MIB
 from refs.errors import CorruptFile, InvalidRefName, InvalidValue, StoreNotFound, UnsupportedFormat
@@ -22,14 +23,13 @@ _AS_WRITTEN: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(NamedTuple):
     """`id` is the store's own ULID; `extensions` names what a reader must know to read this store."""
 
     id: str
     format: int = FORMAT
     extensions: tuple[str, ...] = ()
-    rest: dict[str, Any] = field(default_factory=dict)
+    rest: Mapping[str, Any] = MappingProxyType({})
 
 
 def read_config(files: Files) -> Config:

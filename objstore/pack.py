@@ -10,9 +10,8 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -58,8 +57,7 @@ def list_packs(files: Files) -> list[str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """Where the writer put an object: the frame's number in its pack, and the line in the frame."""
 
     kind: Kind
@@ -68,24 +66,30 @@ class Placed:
     line: int
 
 
-@dataclass(slots=True)
 class Written:
-    """A finished pack: its id, and (offset, compressed size) of each frame."""
+    """A finished pack: its id, (offset, compressed size) of each frame, its size.
 
-    pack: str
-    frames: list[tuple[int, int]]
-    placed: list[Placed]
-    size: int
-    temp: str | None = None
-    """The file's name as long as it is not published."""
+    `temp` is the file's name as long as it is not published.
+    """
+
+    __slots__ = ("frames", "pack", "placed", "size", "temp")
+
+    def __init__(
+        self, pack: str, frames: list[tuple[int, int]], placed: list[Placed], size: int, temp: str | None = None
+    ) -> None:
+        self.pack, self.frames, self.placed, self.size, self.temp = pack, frames, placed, size, temp
 
 
-@dataclass(slots=True)
 class _Frame:
-    lines: list[bytes] = field(default_factory=list)
-    size: int = 0
-    messages: dict[Oid, int] = field(default_factory=dict)
-    nodes: dict[Oid, int] = field(default_factory=dict)
+    """The lines that are being collected, and where in them messages and nodes stand."""
+
+    __slots__ = ("lines", "messages", "nodes", "size")
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.size = 0
+        self.messages: dict[Oid, int] = {}
+        self.nodes: dict[Oid, int] = {}
 
 
 class PackWriter:
@@ -334,8 +338,7 @@ class PackReader:
         return self._handle.read_at(size - wanted, wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A node in a frame: its id, its message's, its line, and its message's line (-1: not in this frame)."""
 
     oid: NodeId
