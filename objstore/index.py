@@ -145,14 +145,16 @@ class Index:
             db.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
             application = db.execute("PRAGMA application_id").fetchone()[0]
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            if (application, version) != (APPLICATION_ID, self.version):
+            page = db.execute("PRAGMA page_size").fetchone()[0]
+            # SQLite takes a file that was cut within its last page for a whole one.
+            if (application, version) != (APPLICATION_ID, self.version) or os.stat(self.path).st_size % page:
                 db.close()
                 return False
             if not self._read_only:
                 db.execute("PRAGMA journal_mode=WAL")
             self._tune(db)
             db.execute("SELECT value FROM meta").fetchall()
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, OSError):
             db.close()
             return False
         self._db = db
