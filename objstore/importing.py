@@ -100,7 +100,7 @@ class Importer:
             raise ReadOnlyStore(str(store.path), "the folder is read-only for this user")
         self._options, self._tell, self._progress = options, tell, progress
         self._ingest = Ingest(store, pattern=options.pattern, dry_run=options.dry_run)
-        self._imports = Imports(store.storage, options.pattern, options.format or "")
+        self._imports = Imports(store.storage, (options.pattern, options.format or ""), read_only=options.dry_run)
         self._waiting: list[tuple[int, list[tuple[Seen, str | None]]]] = []
         self._refused = 0
 

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -61,14 +61,15 @@ def look(path: str | None) -> Seen | None:
 class Imports:
     """What was imported into a store. Never an error: a cache that can't be read or written is as none."""
 
-    def __init__(self, storage: Storage, *options: str) -> None:
+    def __init__(self, storage: Storage, options: Sequence[str], *, read_only: bool = False) -> None:
         """`options` are those that change what an import makes of a file."""
         self._options = sha256("\0".join((IMPORTER, *options)).encode()).digest()[:16]
         self._db: sqlite3.Connection | None = None
         path = storage.files.path(IMPORTS)
-        if not storage.read_only:
-            with contextlib.suppress(sqlite3.Error, OSError):  # another process may be making it just now
-                self._db = _opened(path) or _opened_anew(path)
+        with contextlib.suppress(sqlite3.Error, OSError):  # another process may be making it just now
+            self._db = _opened(path)
+            if self._db is None and not (read_only or storage.read_only):
+                self._db = _opened_anew(path)
 
     def close(self) -> None:
         if self._db is not None:
@@ -77,13 +78,15 @@ class Imports:
 
     def kept(self, seen: Seen) -> Kept | None:
         """(format, unit) of a file as it was imported; None if it wasn't, or has changed since."""
-        with self._trying() as db:
-            found = db.execute(
+        if self._db is None:
+            return None
+        try:
+            found = self._db.execute(
                 "SELECT state, options, format, unit FROM file WHERE path=?", (seen.path,)
             ).fetchone()
-            if found is not None and found[:2] == (seen.state, self._options):
-                return found[2], found[3]
-        return None
+        except sqlite3.Error:
+            return None
+        return (found[2], found[3]) if found and found[:2] == (seen.state, self._options) else None
 
     def keep(self, units: Iterable[Sequence[tuple[Seen, str | None]]]) -> None:
         """These units were imported, durably: files, each with its format (None: of no format)."""
@@ -93,21 +96,10 @@ class Imports:
             rows += [
                 (seen.path, seen.state, self._options, format, unit) for seen, format in files if not seen.young
             ]
-        with self._trying() as db:
-            db.execute("BEGIN IMMEDIATE")
-            db.executemany("INSERT OR REPLACE INTO file VALUES (?,?,?,?,?)", rows)
-            db.execute("COMMIT")
-
-    @contextlib.contextmanager
-    def _trying(self) -> Iterator[sqlite3.Connection]:
-        try:
-            if self._db is None:
-                raise sqlite3.OperationalError("closed")
-            yield self._db
-        except sqlite3.Error:
-            if self._db is not None and self._db.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    self._db.execute("ROLLBACK")
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error), self._db:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.executemany("INSERT OR REPLACE INTO file VALUES (?,?,?,?,?)", rows)
 
 
 def unit_of(files: Iterable[Seen]) -> bytes:

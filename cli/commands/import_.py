@@ -39,7 +39,9 @@ class _Wanted:
 
 
 @click.command("import")
-@click.argument("paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument(
+    "paths", metavar="PATH…", nargs=-1, required=True, type=click.Path(readable=False, allow_dash=True)
+)
 @click.option(
     "--format", type=click.Choice(formats()), metavar="FORMAT", help="Read as this, whatever it looks like."
 )

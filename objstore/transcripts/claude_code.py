@@ -191,7 +191,9 @@ class _Telling:
             parent = parents[row]
             root_of[row] = row if parent is None else root_of[parent]
             chains.setdefault(root_of[row], []).append(row)
-        callers = Forest({root: root_of.get(self._starter(root)) for root in chains})
+        # The session's own chains first: an agent may be known by its prompt alone, once that has been told.
+        roots = sorted(chains, key=lambda root: (self.rows.lane[root] != 0, root))
+        callers = Forest({root: root_of.get(self._starter(root)) for root in roots})
         # Agents that call each other: one of them is told without its caller.
         cut_cycles(callers, lambda root: None)
         return [row for root in parents_first(callers.parents) for row in chains[root]]
