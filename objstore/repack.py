@@ -170,7 +170,8 @@ class Packer:
             if place.pack is not None:
                 frame = database.frame(place)
                 if kind is Kind.NODE:
-                    return frame.node_oid(place.line), frame.node(place.line)
+                    node, node_id = frame.node_and_oid(place.line)
+                    return node_id, node
                 if kind is Kind.MESSAGE:
                     oid, form, raw = frame.message(place.line)
                     return oid, (form, raw)
