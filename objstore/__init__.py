@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from objstore.draft import DeltaKind as DeltaKind
     from objstore.drafts import Draft as Draft
     from objstore.drafts import LeftDraft as LeftDraft
+    from objstore.exchange import Exchange as Exchange
+    from objstore.exchange import SideChain as SideChain
     from objstore.kinds import Kind as Kind
     from objstore.message import AttachmentPart as AttachmentPart
     from objstore.message import Message as Message
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
     from objstore.requests import Api as Api
     from objstore.store import Conversation as Conversation
     from objstore.store import Store as Store
-    from objstore.store_calls import Exchange as Exchange
-    from objstore.store_calls import SideChain as SideChain
     from objstore.usage import By as By
     from objstore.usage import Prices as Prices
     from objstore.views import ChatItem as ChatItem
@@ -55,6 +55,7 @@ _HOMES = {
     "objstore.codec": ("decode", "encode"),
     "objstore.draft": ("Delta", "DeltaKind"),
     "objstore.drafts": ("Draft", "LeftDraft"),
+    "objstore.exchange": ("Exchange", "SideChain"),
     "objstore.kinds": ("Kind",),
     "objstore.message": (
         "AttachmentPart",
@@ -72,7 +73,6 @@ _HOMES = {
     "objstore.records": ("Call", "Description", "Note", "Tombstone"),
     "objstore.requests": ("Api",),
     "objstore.store": ("Conversation", "Store"),
-    "objstore.store_calls": ("Exchange", "SideChain"),
     "objstore.usage": ("By", "Prices"),
     "objstore.views": ("ChatItem", "Row", "Siblings", "Spawn"),
     "refs.errors": ("DagError",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from objstore.canonical import message_content_hash
 from objstore.codec import read_message
@@ -18,23 +18,22 @@ from refs.errors import CorruptFile, CorruptObject, ObjectMissing, Redacted
 from refs.ids import ROOT, MessageId, NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A node of a chain as it is read: `id`, `node`, and its message, loaded when it is asked for."""
 
     id: NodeId
     node: Node
-    _read: Callable[[], Message | Tombstone]
+    read: Callable[[], Message | Tombstone]
 
     @property
     def message(self) -> Message:
         """The message; `Redacted` where its bytes were erased."""
-        return whole(self.id, self._read())
+        return whole(self.id, self.read())
 
     @property
     def message_or_tombstone(self) -> Message | Tombstone:
         """The message, or what stands in its place."""
-        return self._read()
+        return self.read()
 
 
 def whole(node: NodeId, value: Message | Tombstone) -> Message:

@@ -7,16 +7,14 @@ first is met first. Nothing here reads an object, and nothing recurses.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from objstore.index import ROOT_ROW, Index
 
 _BATCH: Final = 500  # rows asked for in one statement
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """The side chains below a chain, by their first rows.
 
     `by` is what asked for each; `parents` and `owners` are the parent and the side chain of every row in

@@ -14,7 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.database import Database
@@ -36,7 +36,6 @@ from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs, pack_nam
 from objstore.parts import ALL_PARTS
 from objstore.records import Call, Note, check_time
 from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of
-from objstore.transaction import Batch, NewObject, Transaction
 from refs.errors import (
     CorruptFile,
     DagError,
@@ -50,6 +49,9 @@ from refs.ids import ROOT, Oid, parse_oid
 from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, RefName, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
 from refs.store import Move, RefStore
+
+if TYPE_CHECKING:
+    from objstore.transaction import Batch, NewObject, Transaction
 
 LOCK: Final = "lock"
 _STAMP: Final = "journal"
@@ -379,6 +381,8 @@ class Storage:
 
     def transaction(self) -> Transaction:
         """Collect objects and moves, then `commit`."""
+        from objstore.transaction import Transaction  # noqa: PLC0415  only writers need it
+
         return Transaction(self.files, self.commit)
 
     def commit(self, batch: Batch) -> None:
@@ -595,6 +599,8 @@ class Storage:
                 objects.update({(each.kind, each.oid): each for each in record.objects})
             loose = [each for each in objects.values() if self._is_loose(each)]
             if len(loose) > SMALL_TRANSACTION_OBJECTS:
+                from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
+
                 self.pack_loose(
                     [NewObject(e.kind, e.oid, self._raw(e), self._arrival(e).value, e.form) for e in loose]
                 )

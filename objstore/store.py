@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from objstore import clock as clocks
 from objstore.about import read_notes, rows_about
@@ -18,7 +17,6 @@ from objstore.message import Message
 from objstore.node import Node
 from objstore.records import Description
 from objstore.revisions import Revisions, ref_name
-from objstore.saving import Asking, Moving, Notes, Saver
 from objstore.scan import Notice, Progress
 from objstore.storage import Clock, Storage
 from objstore.store_calls import StoreCalls
@@ -26,7 +24,6 @@ from objstore.store_drafts import StoreDrafts
 from objstore.store_sync import StoreSync
 from objstore.store_upkeep import StoreUpkeep
 from objstore.store_views import StoreViews
-from objstore.transaction import Transaction
 from refs.errors import NoSuchRef, RefExists
 from refs.files import Files
 from refs.ids import ROOT, MessageId, NodeId, Oid, PayloadId
@@ -35,6 +32,8 @@ from refs.reflog import ReflogEntry
 
 if TYPE_CHECKING:
     from objstore.newcall import NewCall
+    from objstore.saving import Notes
+    from objstore.transaction import Transaction
 
 
 class _Unset:
@@ -44,16 +43,14 @@ class _Unset:
 UNSET: Final = _Unset()
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationInfo:
+class ConversationInfo(NamedTuple):
     """A conversation in a listing."""
 
     name: str
     head: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class NoteEntry:
+class NoteEntry(NamedTuple):
     """What one note says of a node: when it was written, and the members."""
 
     at: str
@@ -69,9 +66,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
     """
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._chains = Chains(storage.database, storage.index)
-        self._saver = Saver(storage, self._chains)
+        super().__init__(storage)
         self._revisions = Revisions(storage.refs, storage.database, storage.index, self._chains)
 
     # -- life -------------------------------------------------------------------------------------
@@ -225,6 +220,8 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         all, or one for each. `call` is the LLM call that was asked at the old head and answered with the
         messages; one that failed may have none. `record_exchange` tells prompts and answer apart.
         """
+        from objstore.saving import Asking, Moving  # noqa: PLC0415  only writers need it
+
         ref = conversation_ref(name)
         if isinstance(expected, _Unset):
             current = self._storage.refs.resolve(ref)
@@ -251,6 +248,8 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         The history must continue the conversation: it may also be a part of it that is there already, which
         changes nothing. Raises `Diverged` where it leaves the conversation.
         """
+        from objstore.saving import Moving  # noqa: PLC0415  only writers need it
+
         if not history:
             return self._known(name), 0
         ids = node_ids(history)

@@ -4,62 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from objstore.about import read_calls, rows_about
-from objstore.chain import Chains, node_ids
+from objstore.chain import node_ids
 from objstore.hierarchy import Hierarchy
 from objstore.message import Message
 from objstore.records import Call
-from objstore.saving import Asking, Moving, Notes, Saver
-from objstore.storage import Storage
+from objstore.store_base import StoreBase
 from refs.errors import InvalidValue
 from refs.ids import ROOT, CallId, NodeId
 from refs.names import conversation_ref
 
 if TYPE_CHECKING:
+    from objstore.exchange import Exchange, SideChain
     from objstore.newcall import NewCall
+    from objstore.saving import Notes
     from objstore.usage import By, Prices, Report
     from objstore.views import Spawn
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What became of a recorded request and its answer.
-
-    `call` is None for a resend that was not to be recorded; `new` counts the messages that were not stored
-    before; `head_output` is None where nothing was answered.
-    """
-
-    head_input: NodeId
-    head_output: NodeId | None
-    call: CallId | None
-    new: int
-
-
-@dataclass(frozen=True, slots=True)
-class SideChain:
-    """A chain that a node asked for, by its first node. `level` counts the side chains above it, from 1.
-
-    `messages` and `calls` are its own, forks of it included, but not those of the chains that it asked for,
-    nor what follows a later prompt to the same agent: that is a side chain of its own.
-    """
-
-    first: NodeId
-    called_by: NodeId
-    tool_call_id: str | None
-    level: int
-    messages: int
-    calls: int
-
-
-class StoreCalls:
+class StoreCalls(StoreBase):
     """Part of `Store`."""
-
-    _storage: Storage
-    _chains: Chains
-    _saver: Saver
 
     # -- recording --------------------------------------------------------------------------------
 
@@ -92,6 +58,9 @@ class StoreCalls:
         for this chain, `tool_call_id` which tool call in it. `resends=False` leaves the call out where it was
         answered, and history and answer were all stored before.
         """
+        from objstore.exchange import Exchange  # noqa: PLC0415  most uses of a store record nothing
+        from objstore.saving import Asking, Moving  # noqa: PLC0415
+
         messages = [*history, *output]
         moving = None
         if conversation is not None:
@@ -156,6 +125,8 @@ class StoreCalls:
 
     def side_chains(self, head: NodeId) -> list[SideChain]:
         """The side chains that a chain asked for, each followed by those that it asked for, a level deeper."""
+        from objstore.exchange import SideChain  # noqa: PLC0415  most uses of a store ask for none
+
         graph = Hierarchy(self._storage.index)
         asked = graph.asked_below(graph.ancestors(self._chains.row(head)))
         calls = Counter(asked.owners[row] for row in graph.asked_at(asked.owners) if row in asked.owners)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from objstore.chain import Chains
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
-from objstore.saving import Saver
-from objstore.storage import Storage
+from objstore.store_base import StoreBase
 from refs.errors import InvalidValue
 from refs.ids import ROOT, NodeId
 from refs.names import conversation_ref
@@ -19,12 +17,8 @@ if TYPE_CHECKING:
     from objstore.newcall import NewCall
 
 
-class StoreDrafts:
+class StoreDrafts(StoreBase):
     """Part of `Store`."""
-
-    _storage: Storage
-    _chains: Chains
-    _saver: Saver
 
     def draft(self, conversation: str | None, *, at: NodeId | None = None) -> Draft:
         """Begin to stream a message into a conversation (behind its head), or into none (behind `at`).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from objstore import clock as clocks
 from objstore.config import check_remote_name, read_remotes, write_remote
-from objstore.storage import Storage
+from objstore.store_base import StoreBase
 from refs.errors import NoSuchRemote, RemoteExists, StoreExists
 from refs.ids import NodeId
 from refs.names import CONVERSATIONS, REMOTES, TAGS, RefName, conversation_ref, tag_ref
@@ -24,10 +24,8 @@ ORIGIN = "origin"
 """What a clone calls the remote that it comes from."""
 
 
-class StoreSync:
+class StoreSync(StoreBase):
     """Part of `Store`. `options` are what an object storage needs, see `objstore.transfer.connect`."""
-
-    _storage: Storage
 
     # -- remotes ----------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from objstore.storage import Storage
+from objstore.store_base import StoreBase
 
 if TYPE_CHECKING:
     from objstore.findings import Finding, Level
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from objstore.stats import Stats
 
 
-class StoreUpkeep:
+class StoreUpkeep(StoreBase):
     """A part of `Store`."""
-
-    _storage: Storage
 
     def gc(self, options: GcOptions, *, progress: Progress | None = None) -> GcReport:
         """Give back what nothing needs, and pack the rest; see `objstore.gc`. Never runs unasked.

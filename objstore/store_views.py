@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from objstore.chain import Chains
 from objstore.hierarchy import Hierarchy
 from objstore.index import ROOT_ROW
 from objstore.message import Message
-from objstore.storage import Storage
+from objstore.store_base import StoreBase
 from refs.errors import ObjectMissing
 from refs.ids import ROOT, NodeId, Oid
 
@@ -23,11 +22,8 @@ OPENING: Final = frozenset({"system", "developer"})
 """The roles of what stands before a conversation's first turn."""
 
 
-class StoreViews:
+class StoreViews(StoreBase):
     """Part of `Store`. What a view reads is imported with the first view: most uses of a store need none."""
-
-    _storage: Storage
-    _chains: Chains
 
     def history_rows(self, head: NodeId) -> list[Row]:
         """The chain up to a node as rows, in reading order. Raises `ObjectMissing`."""

@@ -11,10 +11,10 @@ from cli.completion import revisions
 from cli.context import App, pass_app
 from cli.parts import summary
 from cli.render import SCHEMA, count, one_line, width_of
+from objstore.exchange import SideChain
 from objstore.message import ToolCallPart
 from objstore.records import Tombstone
 from objstore.store import Store
-from objstore.store_calls import SideChain
 from refs.ids import NodeId, abbreviate
 
 MAX_DRAWN_LEVELS: Final = 20
