@@ -25,7 +25,7 @@ from objstore.limits import MAX_OBJECT_BYTES, MAX_STORED_BYTES
 from objstore.loose import FOLDERS, Form, parse_loose_name
 from objstore.pack import PACK_FOLDER, PackReader, list_packs, pack_name
 from objstore.parts import ALL_PARTS
-from objstore.survey import Survey
+from objstore.survey import Survey, recorded, unfinished
 from refs.errors import CorruptFile, DagError
 from refs.files import TEMP_PREFIX, Files
 from refs.ids import Oid, is_oid
@@ -114,7 +114,7 @@ def _layout(files: Files, *, quick: bool) -> Iterator[Finding]:
         yield warning("bad-permissions", exposed[0], text)
     for folder in (PACK_FOLDER, *FOLDERS.values()):
         if files.stat(folder) is None:
-            yield warning("missing-folder", folder, "it isn't there")
+            yield info("missing-folder", folder, "it isn't there; it is made when it is needed")
 
 
 def _file(files: Files, name: str, *, quick: bool) -> Iterator[Finding]:
@@ -146,7 +146,8 @@ def _object_file(files: Files, name: str, *, quick: bool) -> Iterator[Finding]:
     elif folder != f"{FOLDERS[kind]}/{parsed[0][:2]}":
         yield error("misplaced-object", name, f"{kind} {parsed[0]} isn't looked for here")
     elif quick:
-        yield from _frame(files, name, kind, parsed[1])
+        for finding in _frame(files, name, kind, parsed[1]):
+            yield unfinished(name) if (kind, parsed[0]) in recorded(files) else finding
 
 
 def _frame(files: Files, name: str, kind: Kind, form: Form) -> Iterator[Finding]:

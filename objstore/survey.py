@@ -36,12 +36,28 @@ _BATCH: Final = 5000
 _SLOTS: Final = {"instructions": "message", "tools": "payload"}
 
 
+def recorded(files: Files) -> set[tuple[Kind, Oid]]:
+    """What stands in the journal: the files of it may be half written, until a checkpoint has synced them."""
+    journal = Journal(files, bytes(16))
+    try:
+        return {(each.kind, each.oid) for record, _ in journal.records() for each in record.objects}
+    except (DagError, FileNotFoundError):
+        return set()  # the journal's own check tells
+    finally:
+        journal.close()
+
+
+def unfinished(name: str) -> Finding:
+    return info("unfinished-file", name, "a checkpoint was cut short: the object stands in the journal")
+
+
 class Survey:
     """Reads all objects into `index`, which is empty before. `full` also writes each anew and compares."""
 
     def __init__(self, files: Files, index: Index, *, full: bool, progress: Progress) -> None:
         self._files, self.index, self._full, self._progress = files, index, full, progress
         self._left: list[Arrival] = []
+        self._recorded = recorded(files)
 
     def run(self) -> Iterator[Finding]:
         """All findings about objects and what they need, and about refs that name nothing."""
@@ -122,10 +138,12 @@ class Survey:
                     batch.append(Arrival(kind, oid, place_loose(form), value_of(kind, form, raw)))
                     if self._full and kind is Kind.MESSAGE:
                         yield from self._message(oid, form, raw, name)
-            except CorruptObject as failure:
-                yield error("bad-object", name, failure.reason)
             except (DagError, FileNotFoundError) as failure:
-                yield error("bad-frame", name, getattr(failure, "reason", str(failure)))
+                if (kind, oid) in self._recorded:
+                    yield unfinished(name)
+                    continue
+                what = "bad-object" if isinstance(failure, CorruptObject) else "bad-frame"
+                yield error(what, name, getattr(failure, "reason", str(failure)))
             if len(batch) >= _BATCH:
                 self._admit(batch)
                 batch = []

@@ -45,7 +45,7 @@ def test_the_program_reads_it(folder):
         ]
         assert store.notes(tagged)[0].members == {"hidden": True}
         assert len(list(store.reflog())) == 7
-        assert {finding.name for finding in store.fsck()} <= {"bad-permissions"}  # as they were checked out
+        assert {finding.name for finding in store.fsck()} <= {"bad-permissions", "missing-folder"}  # as checked out
 
 
 # -- by the document alone ------------------------------------------------------------------------
