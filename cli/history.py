@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cli.times import said_at
 from refs.ids import ROOT, NodeId
@@ -21,8 +20,7 @@ Wanted = Callable[[str | None, "Callable[[], Message | Tombstone]"], bool]
 """Whether a log shows a message, by when it was said and what is read only if it is asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(NamedTuple):
     """A node that a log shows, and when it was said. `parent` is the next one shown below it."""
 
     entry: Entry

@@ -22,7 +22,7 @@ from objstore.message import (
 )
 from objstore.records import Tombstone
 
-_FENCES: Final = re.compile(r"`{3,}")
+_FENCES: Final = r"`{3,}"
 
 
 def summary(message: Message | Tombstone, width: int) -> str:
@@ -149,7 +149,7 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> Iterator[str]:
-    fence = max(["```", *(f"{found}`" for found in _FENCES.findall(text))], key=len)
+    fence = max(["```", *(f"{found}`" for found in re.findall(_FENCES, text))], key=len)
     yield f"{fence}{language}"
     yield from lines_of(text)
     yield fence

@@ -23,29 +23,30 @@ PLAIN_WIDTH: Final = 200
 """Columns of a line where nobody says how wide the screen is."""
 
 # C0 but tab and newline, DEL, C1, line separators, what changes the direction of reading, half characters.
-_UNSAFE: Final = re.compile(
+# As text: `re` compiles it, and keeps it, for the first text that isn't plain.
+_UNSAFE: Final = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
 )
-_SPACE: Final = re.compile(r"\s+")
+_SPACE: Final = r"\s+"
 
 
 def escape(text: str) -> str:
     """Text of several lines as it may be printed. Line ends of other systems become plain ones."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_visible, text.replace("\r\n", "\n"))
+    return re.sub(_UNSAFE, _visible, text.replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
     """Text as it may stand within a line."""
     if text.isascii() and text.isprintable():
         return text
-    return escape(_SPACE.sub(" ", text))
+    return escape(re.sub(_SPACE, " ", text))
 
 
 def escape_json(text: str) -> str:
     """JSON text in which what must not reach a terminal is written as JSON's own escapes: it means the same."""
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub(_UNSAFE, lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _visible(found: re.Match[str]) -> str:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from objstore.store import Store
     from refs.ids import NodeId
 
-_AGO: Final = re.compile(r"(\d{1,6}) ?(minute|hour|day|week|m|h|d|w)s?(?: ago)?")
+_AGO: Final = r"(\d{1,6}) ?(minute|hour|day|week|m|h|d|w)s?(?: ago)?"
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_DAY: Final = r"\d{4}-\d\d-\d\d"
 
 
 def said_at(store: Store, node: NodeId) -> str | None:
@@ -47,13 +47,13 @@ def last_moment(_: click.Context, __: click.Parameter, value: str | None) -> str
 
 def _moment(text: str, into_the_day: timedelta) -> str:
     """ISO 8601 (local where it has no zone), or an age such as `90m` or `3 days ago`."""
-    found = _AGO.fullmatch(text.lower())
+    found = re.fullmatch(_AGO, text.lower())
     try:
         if found:
             moment = datetime.now(UTC) - timedelta(**{_UNITS[found[2][0]]: int(found[1])})
         else:
             moment = datetime.fromisoformat(text)
-            if _DAY.fullmatch(text):
+            if re.fullmatch(_DAY, text):
                 moment += into_the_day
         moment = moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from objstore import clock as clocks
@@ -31,6 +30,8 @@ from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref
 from refs.reflog import ReflogEntry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from objstore.newcall import NewCall
     from objstore.saving import Notes
     from objstore.transaction import Transaction

@@ -19,11 +19,13 @@ import stat
 import threading
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from refs.errors import CorruptFile, LimitExceeded, StorageFailure
 from refs.forks import renew_after_fork
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEMP_PREFIX: Final = ".tmp-"
 _NOFOLLOW: Final = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -90,13 +92,19 @@ class Files:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
-        self._base = f"{os.fspath(self.root)}/"
+        self._base = os.path.join(os.fspath(root) or ".", "")
         self._lock_state = threading.RLock()
         self._lock_depth = 0
         self._lock_fd = -1
         self._locked: weakref.WeakSet[Handle] = weakref.WeakSet()
         renew_after_fork(self)
+
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        from pathlib import Path  # noqa: PLC0415  5 ms to import, and what reads or writes needs none
+
+        return Path(self._base)
 
     def path(self, name: str) -> str:
         """Where `name` is on the disk. Names come from constants and parsed ids, never from outside."""
@@ -104,7 +112,7 @@ class Files:
 
     def make_root(self) -> None:
         """Make the root folder (0700) and those above it, durably. Raises `StorageFailure`."""
-        missing, here = [], os.path.abspath(self.root)
+        missing, here = [], os.path.abspath(self._base)
         while not os.path.isdir(here):
             missing.append(here)
             here = os.path.dirname(here)
@@ -299,16 +307,17 @@ class Files:
         self.rename(handle.name, name)
         self.sync_dir(_folder(name))
 
-    def replace(self, name: str, data: Bytes, *, durable: bool = True) -> None:
-        """Create or replace a file whole. With `durable`, on the disk on return."""
+    def replace(self, name: str, data: Bytes, *, durable: bool = True, sync_folder: bool = True) -> None:
+        """Create or replace a file whole. With `durable`, on the disk on return; its name only with `sync_folder`."""
         handle = self.create_temp(_folder(name))
         try:
             handle.write_at(0, data)
             if durable:
-                self.publish(handle, name)
-            else:
-                handle.close()
-                self.rename(handle.name, name)
+                handle.sync()
+            handle.close()
+            self.rename(handle.name, name)
+            if durable and sync_folder:
+                self.sync_dir(_folder(name))
         except BaseException:
             handle.close()
             with contextlib.suppress(StorageFailure):  # the first error is the one to tell
