@@ -31,6 +31,16 @@ class Picker:
 
     def __init__(self, graph: Graph, frames: set[int]) -> None:
         self._graph, self._frames = graph, frames
+        self._places: array[int] | None = None
+
+    @property
+    def _place(self) -> array[int]:
+        """Where each node comes in chain order, from 1; 0 for none."""
+        if self._places is None:
+            self._places = array("q", [0]) * len(self._graph.parent)
+            for at, row in enumerate(self._graph.in_chain_order(), start=1):
+                self._places[row] = at
+        return self._places
 
     def picks(self, kind: Kind, loc: int) -> bool:
         """Whether an object of this kind at `loc` is written anew. Payloads never are."""
@@ -43,10 +53,10 @@ class Picker:
         """(kind, row, loc) of what is wanted and picked: each message before its node, records behind theirs."""
         graph = self._graph
         node_locs, message_locs = graph.locs[Kind.NODE], graph.locs[Kind.MESSAGE]
-        nodes, messages = wanted.rows[Kind.NODE], bytearray(wanted.rows[Kind.MESSAGE])
+        messages = bytearray(wanted.rows[Kind.MESSAGE])
         behind = [(kind, *self._behind(kind, wanted)) for kind in (Kind.CALL, Kind.NOTE)]
-        for row in graph.in_chain_order():
-            if not nodes[row] or not self.picks(Kind.NODE, node_locs[row]):
+        for row in sorted(wanted.of(Kind.NODE), key=self._place.__getitem__):
+            if not self.picks(Kind.NODE, node_locs[row]):
                 continue
             message = graph.message[row]
             if messages[message]:
@@ -73,11 +83,8 @@ class Picker:
         """
         graph = self._graph
         rest = bytearray(wanted.rows[kind])
-        place = array("q", [0]) * len(graph.parent)
-        for at, row in enumerate(graph.in_chain_order()):
-            place[row] = at + 1
-        last = array("q", [0]) * len(rest)
-        for node, record in self._names(kind):
+        place, last = self._place, array("q", [0]) * len(rest)
+        for node, record in self._names(kind) if any(rest) else ():
             if rest[record] and node and wanted.rows[Kind.NODE][node] and place[node] > place[last[record]]:
                 last[record] = node
         first, following = array("q", [0]) * len(graph.parent), array("q", [0]) * len(rest)
