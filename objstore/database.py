@@ -197,7 +197,7 @@ class Database:
         """An object that isn't in a pack: it stands in the journal until a checkpoint makes a file of it."""
         try:
             return read_loose(self._files, kind, oid)
-        except ObjectMissing:
+        except (ObjectMissing, CorruptObject):  # or a checkpoint is at it, or was cut short
             found = self._journal.find(kind, oid)
             if found is None:
                 raise

@@ -250,6 +250,10 @@ class Journal:
                 return found
         return None
 
+    def is_whole(self) -> bool:
+        """Whether both copies of the header are what was written."""
+        return self._read_header().both
+
     def adopt_boot(self) -> None:
         """Say that everything has been applied in this boot, and make that durable."""
         handle = self._open()

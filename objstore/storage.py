@@ -225,6 +225,8 @@ class Storage:
                 if error.path != self.index.path:
                     raise
                 self.rebuild_index("the index is damaged")
+        if not self.journal.is_whole():
+            self.journal.adopt_boot()
         self._seen = self.journal.state()
 
     def _see_to_the_journal(self) -> None:
@@ -294,13 +296,10 @@ class Storage:
         return False
 
     def _place(self, each: StoredObject) -> None:
-        """Write an object's loose file; not synced."""
+        """Make an object's loose file; the folder is still to be synced."""
         name = loose_name(each.kind, each.oid, each.form)
-        if (
-            not self.files.place(name, each.packed)
-            and self.files.read_or_none(name, MAX_STORED_BYTES) != each.packed
-        ):
-            self.files.replace(name, each.packed, durable=False)
+        if self.files.read_or_none(name, MAX_STORED_BYTES) != each.packed:
+            self.files.replace(name, each.packed, sync_folder=False)
 
     def _bring_index_up_to_date(self) -> None:
         """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
@@ -644,14 +643,9 @@ class Storage:
         return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
 
     def _sync_since_checkpoint(self, loose: Iterable[StoredObject]) -> None:
-        """Make durable what the journal's records changed: these loose files, refs, reflog."""
+        """Make durable what the journal's records changed: the names of these loose files, refs, reflog."""
         names = {entry.ref for record, _ in self.journal.records() for entry in record.moves}
-        folders = set()
-        for each in loose:
-            name = loose_name(each.kind, each.oid, each.form)
-            self.files.sync(name)
-            folders.add(name.rpartition("/")[0])
-        for folder in sorted(folders):
+        for folder in sorted({loose_name(each.kind, each.oid).rpartition("/")[0] for each in loose}):
             self.files.sync_dir(folder)
         self.refs.sync(names)
         self.refs.reflog.sync()

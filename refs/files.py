@@ -308,7 +308,7 @@ class Files:
         self.sync_dir(_folder(name))
 
     def replace(self, name: str, data: Bytes, *, durable: bool = True, sync_folder: bool = True) -> None:
-        """Create or replace a file whole. With `durable`, on the disk on return; its name only with `sync_folder`."""
+        """Create or replace a file whole; on the disk on return with `durable`, its name with `sync_folder`."""
         handle = self.create_temp(_folder(name))
         try:
             handle.write_at(0, data)
