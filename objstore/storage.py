@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from objstore.config import CONFIG, Config, config_text, read_config
@@ -720,7 +719,8 @@ def _records_by_node(objects: Sequence[NewObject]) -> tuple[dict[Oid, list[NewOb
 def _boot() -> bytes:
     """16 bytes that name this start of the machine: a crash of the machine is told from one of a process."""
     try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            text = file.read()
     except OSError:  # not Linux: every opening is taken for a new start, and the journal replayed
         text = os.urandom(16)
     return sha256(text).digest()[:16]
