@@ -1,0 +1,61 @@
+"""The search for the longest stored prefix of a history, against asking for one message after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from objstore.chain import node_ids
+from objstore.message import Message
+from refs.ids import NodeId
+from tests.bench.compare.chat import Plain
+from tests.bench.compare.peers import Ours
+from tests.bench.compare.results import Prefix, Work
+from tests.bench.compare.timing import Prepare, in_turns
+
+
+def prefix(ours: Ours, history: Sequence[Plain], nodes: int, rounds: int) -> Prefix:
+    """A quarter of the history is missing; the store holds `nodes` others."""
+    store, index = ours.store, ours.store.storage.index
+    stored = len(history) * 3 // 4
+    store.save_with_dedup(ours.native(history[:stored]))
+    known = ours.native(history)
+    ids = node_ids(known)
+
+    def checks(messages: Sequence[Message]) -> int:
+        before = store.prefix_checks
+        store.find_longest_existing_prefix(messages)
+        return store.prefix_checks - before
+
+    def one_by_one(ids: Sequence[NodeId]) -> None:
+        """One SELECT a message, until one is missing."""
+        for each in ids:
+            if not index.has_node(each):
+                break
+
+    contestants: dict[str, Prepare] = {
+        "search, ids at hand": lambda _: _once(lambda: store.chains.longest_prefix(ids)),
+        "one SELECT a message, ids at hand": lambda _: _once(lambda: one_by_one(ids)),
+        "search, messages seen before": lambda _: _once(lambda: store.find_longest_existing_prefix(known)),
+        "search, messages as they arrive": lambda _: _on_fresh(ours, history, store.find_longest_existing_prefix),
+        "one SELECT a message, as they arrive": lambda _: _on_fresh(
+            ours, history, lambda fresh: one_by_one(node_ids(fresh))
+        ),
+    }
+    work = Work("the longest stored prefix", "search", in_turns(contestants, rounds))
+    return Prefix(nodes, len(history), checks(known[:stored]), checks(known), work)
+
+
+def _once(act: Callable[[], object]) -> Callable[[], int]:
+    def run() -> int:
+        act()
+        return 1
+
+    return run
+
+
+def _on_fresh(
+    ours: Ours, history: Sequence[Plain], act: Callable[[Sequence[Message]], object]
+) -> Callable[[], int]:
+    """On messages whose ids aren't known yet."""
+    fresh = ours.native(history)
+    return _once(lambda: act(fresh))
