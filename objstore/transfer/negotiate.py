@@ -132,7 +132,7 @@ class _Comparison:
         lacking: list[int] = []
         for start in range(0, len(chain), _NODES_AT_ONCE):
             part = chain[start : start + _NODES_AT_ONCE]
-            ids = [self._id(Kind.NODE, row) for row in part]
+            ids = ids_in_rows(self._source, Kind.NODE, part)
             gone = self._missing(Kind.NODE, ids)
             lacking += [row for row, oid in zip(part, ids, strict=True) if oid in gone]
             if len(gone) < len(part):
@@ -243,7 +243,8 @@ class _Comparison:
         """Those of some nodes that the receiver has or is to get."""
         asked = set(rows)
         shared = asked & self._seen
-        ids = {self._id(Kind.NODE, row): row for row in asked - shared}
+        others = sorted(asked - shared)
+        ids = dict(zip(ids_in_rows(self._source, Kind.NODE, others), others, strict=True))
         gone = self._missing(Kind.NODE, ids)
         return shared | {row for oid, row in ids.items() if oid not in gone}
 
@@ -260,17 +261,21 @@ class _Comparison:
         for kind in (Kind.CALL, Kind.NOTE):
             rows = sorted(row for each, row in self._records if each is kind)
             for start in range(0, len(rows), _ROWS_AT_ONCE):
-                ids = {self._id(kind, row): row for row in rows[start : start + _ROWS_AT_ONCE]}
+                part = rows[start : start + _ROWS_AT_ONCE]
+                ids = dict(zip(ids_in_rows(self._source, kind, part), part, strict=True))
                 for oid in self._missing(kind, ids):
                     self._out.records[kind, ids[oid]] = self._records[kind, ids[oid]]
 
-    def _id(self, kind: Kind, row: int) -> Oid:
-        return id_in_row(self._source, kind, row)
 
-
-def id_in_row(source: Storage, kind: Kind, row: int) -> Oid:
-    """The whole id of the object in a row of a store's index. Raises `ObjectMissing` if a gc has taken it."""
-    loc = source.index.loc_of_row(kind, row)
-    if loc is None:
-        raise ObjectMissing(kind, f"in row {row} of the index")
-    return source.database.oid_of(kind, row, loc)
+def ids_in_rows(source: Storage, kind: Kind, rows: Sequence[int]) -> list[Oid]:
+    """The whole ids of the objects in rows of a store's index. Raises `ObjectMissing` if a gc has taken one."""
+    places: dict[int, int] = {}
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        batch = rows[start : start + _ROWS_AT_ONCE]
+        marks = ",".join("?" * len(batch))
+        with source.index.reading() as db:
+            places.update(db.execute(f"SELECT row, loc FROM {kind} WHERE row IN ({marks})", batch).fetchall())
+    for row in rows:
+        if row not in places:
+            raise ObjectMissing(kind, f"in row {row} of the index")
+    return [source.database.oid_of(kind, row, places[row]) for row in rows]

@@ -13,7 +13,7 @@ from objstore.pack import PackWriter, Written
 from objstore.records import Call
 from objstore.scan import Progress
 from objstore.storage import Storage
-from objstore.transfer.negotiate import Missing, Selection, id_in_row
+from objstore.transfer.negotiate import Missing, Selection, ids_in_rows
 from refs.files import Files
 from refs.ids import ROOT, MessageId, Oid, PayloadId
 
@@ -99,10 +99,8 @@ class _Packing:
     def _read(self, rows: Sequence[int]) -> Iterator[tuple[int, Oid, Node, bool]]:
         """(row, id, node, whether its message is to be sent) of some nodes."""
         database = self._source.database
-        read = []
-        for row in rows:
-            oid = self._id(Kind.NODE, row)
-            read.append((row, oid, database.node(oid)))
+        ids = ids_in_rows(self._source, Kind.NODE, rows)
+        read = [(row, oid, database.node(oid)) for row, oid in zip(rows, ids, strict=True)]
         gone = self._missing(Kind.MESSAGE, {node.message for _, _, node in read})
         for row, oid, node in read:
             yield row, oid, node, node.message in gone
@@ -126,7 +124,7 @@ class _Packing:
         return self._source.database.read(Kind.MESSAGE, oid)
 
     def _record(self, kind: Kind, row: int) -> None:
-        oid = self._id(kind, row)
+        [oid] = ids_in_rows(self._source, kind, [row])
         raw = self._source.database.read(kind, oid)[1]
         value = decode(kind, raw)
         if isinstance(value, Call):
@@ -136,6 +134,3 @@ class _Packing:
                 self._payloads[value.tools] = None
         self._writer.record(kind, oid, raw, value)
         self._counts[kind] += 1
-
-    def _id(self, kind: Kind, row: int) -> Oid:
-        return id_in_row(self._source, kind, row)
