@@ -109,7 +109,7 @@ class StoreSync(StoreBase):
         All that comes is checked before anything of it is visible: raises `BadTransfer` for what can't be
         believed. Interrupted, run it again.
         """
-        from objstore.transfer.sync import fetch  # noqa: PLC0415
+        from objstore.transfer.fetch import fetch  # noqa: PLC0415
 
         with self._connected(self._url(remote), options, progress=progress) as opened:
             return fetch(self._storage, opened, remote, dry_run=dry_run, progress=progress).report
@@ -151,7 +151,7 @@ class StoreSync(StoreBase):
         an advance is refused, unless `force` names the head that one conversation may lose. `delete` takes
         the names away there instead. Raises `NoSuchRef`.
         """
-        from objstore.transfer import sync  # noqa: PLC0415
+        from objstore.transfer import push as pushing  # noqa: PLC0415
 
         refs = [conversation_ref(name) for name in names]
         if everything:
@@ -162,8 +162,8 @@ class StoreSync(StoreBase):
             refs += [ref for ref, _ in self._storage.refs.list(TAGS)]
         with self._connected(self._url(remote), options, create=True, progress=progress) as opened:
             if delete:
-                return sync.delete(self._storage, opened, remote, refs, dry_run=dry_run)
-            return sync.push(
+                return pushing.delete(self._storage, opened, remote, refs, dry_run=dry_run)
+            return pushing.push(
                 self._storage,
                 opened,
                 remote,
@@ -244,8 +244,8 @@ class StoreSync(StoreBase):
         *,
         track_all: bool = True,
     ) -> Report:
+        from objstore.transfer.fetch import fetch, forget  # noqa: PLC0415
         from objstore.transfer.integrate import integrate  # noqa: PLC0415
-        from objstore.transfer.sync import fetch, forget  # noqa: PLC0415
 
         here = self._storage
         fetched = fetch(here, opened, label, names=names, track_all=track_all, dry_run=dry_run, progress=progress)

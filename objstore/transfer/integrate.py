@@ -11,8 +11,8 @@ from objstore.codec import decode
 from objstore.kinds import Kind
 from objstore.records import Description
 from objstore.storage import Storage
+from objstore.transfer.history import is_before, past_values
 from objstore.transfer.report import How, Moved, Parted, Refused, Report
-from objstore.transfer.sync import is_before, past_values
 from refs.errors import InvalidRefName, RefChanged
 from refs.ids import NodeId, Oid
 from refs.names import CONVERSATIONS, DESCRIPTIONS, RefName, check_ref_name, conversation_ref, remote_ref

@@ -10,7 +10,8 @@ from typing import Any
 
 from objstore.storage import Storage
 from objstore.store import Store
-from objstore.transfer import sync
+from objstore.transfer import fetch as fetching
+from objstore.transfer import push as pushing
 from objstore.transfer.folder import FolderRemote
 from objstore.transfer.integrate import integrate
 from objstore.transfer.objects import ObjectRemote
@@ -37,11 +38,11 @@ class Party:
 
     def fetch(self, **how: Any) -> Report:
         with self.remote() as remote:
-            return sync.fetch(self.store.storage, remote, "origin", **how).report
+            return fetching.fetch(self.store.storage, remote, "origin", **how).report
 
     def pull(self, *names: str, fork: bool = False) -> Report:
         with self.remote() as remote:
-            fetched = sync.fetch(self.store.storage, remote, "origin", names=names)
+            fetched = fetching.fetch(self.store.storage, remote, "origin", names=names)
             report = integrate(self.store.storage, "origin", fetched.refs, names=names, fork=fork)
         report.objects, report.bytes = fetched.report.objects, fetched.report.bytes
         report.refused += fetched.report.refused
@@ -52,7 +53,7 @@ class Party:
         if how.get("everything"):
             refs += [ref for ref, _ in self.store.refs("refs/conversations/")]
         with self.remote() as remote:
-            return sync.push(self.store.storage, remote, "origin", refs, **how)
+            return pushing.push(self.store.storage, remote, "origin", refs, **how)
 
     def heads(self) -> dict[str, Oid]:
         """What stands at the remote."""

@@ -11,6 +11,7 @@ from objstore import NewCall
 from objstore.attachment import Attachment
 from objstore.kinds import Kind
 from objstore.message import AttachmentPart, Message, TextPart
+from objstore.transfer import push as pushing
 from objstore.transfer.report import How
 from refs.errors import NoSuchRef
 from refs.ids import ROOT
@@ -296,13 +297,11 @@ def test_a_conversation_deleted_here_comes_back_when_it_is_named_or_went_on(alic
 
 
 def test_a_name_deleted_there_is_free_again_and_its_heads_stay_here(alice, bob, place):
-    from objstore.transfer import sync  # noqa: PLC0415
-
     alice.store.commit("trip", talk("one"))
     alice.push("trip")
     bob.pull()
     with alice.remote() as remote:
-        sync.delete(alice.store.storage, remote, "origin", ["refs/conversations/trip"])
+        pushing.delete(alice.store.storage, remote, "origin", ["refs/conversations/trip"])
     assert alice.heads() == {}
     bob.pull()
     assert bob.store.head("trip") == alice.store.head("trip")

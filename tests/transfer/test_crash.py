@@ -15,7 +15,7 @@ import pytest
 from objstore import storage as engine
 from objstore.storage import Storage
 from objstore.store import Store
-from objstore.transfer import sync
+from objstore.transfer import fetch as fetching
 from objstore.transfer.folder import FolderRemote
 from tests.crash.model import Disk, RecordingFiles, lay_out, photograph
 from tests.storetools import QuietFiles, indexed, init_quiet, picture, quiet_store, say, talk, ticking
@@ -43,7 +43,7 @@ def remote_of(there, here: Store) -> FolderRemote:
 def fetch(here: Store, there) -> None:
     remote = remote_of(there, here)
     try:
-        sync.fetch(here.storage, remote, "origin")
+        fetching.fetch(here.storage, remote, "origin")
     finally:
         remote.close()
 

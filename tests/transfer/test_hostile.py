@@ -18,7 +18,8 @@ from objstore.fsck import damaged
 from objstore.kinds import Kind
 from objstore.message import AttachmentPart, Message
 from objstore.node import Node, node_id
-from objstore.transfer import folder, sync
+from objstore.transfer import fetch as fetching
+from objstore.transfer import folder
 from objstore.transfer import remote as remotes
 from objstore.transfer.report import Report
 from refs.errors import BadTransfer, LimitExceeded
@@ -353,7 +354,7 @@ def test_a_head_that_moves_during_a_fetch_is_taken_where_it_was_or_the_next_time
             return inner(wanted, again=again)
 
         remote.get = moving
-        sync.fetch(bucket.victim.store.storage, remote, "origin")
+        fetching.fetch(bucket.victim.store.storage, remote, "origin")
     assert bucket.victim.store.resolve("remotes/origin/conversations/trip") == first
     bucket.victim.pull()
     assert bucket.victim.store.head("trip") == other.store.head("trip")
