@@ -17,15 +17,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
 from objstore.clock import new_ulid
 from objstore.database import oid_in
 from objstore.frames import PayloadReader
 from objstore.kinds import Kind
 from objstore.limits import (
-    MAX_MARKER_BYTES,
     MAX_PACK_BYTES,
     MAX_REMOTE_PACKS,
     MAX_REMOTE_REFS,
@@ -35,6 +31,7 @@ from objstore.loose import loose_name
 from objstore.pack import PACK_FOLDER, PackReader, Written
 from objstore.records import check_ulid
 from objstore.storage import Storage
+from objstore.transfer.bucket import Bucket, Conflicting, Version
 from objstore.transfer.memory import Mark, Memory
 from objstore.transfer.negotiate import Known, Wanted
 from refs.errors import (
@@ -46,16 +43,13 @@ from refs.errors import (
     ObjectMissing,
     RefChanged,
     RemoteFailure,
-    UnsafeRemote,
 )
-from refs.files import Handle
 from refs.ids import Oid, PayloadId, is_oid
 from refs.names import RefName, check_ref_name
 
 FORMAT: Final = 1
 _MARKER: Final = "dag-remote.json"
 _READERS: Final = 16  # refs are small: fetching them is waiting
-_CHUNK_BYTES: Final = 1 << 20
 _IDS_AT_ONCE: Final = 50_000
 _PROBED: Final = "honours conditions"
 _OUT: Final = "out"
@@ -68,7 +62,8 @@ class ObjectRemote:
 
     def __init__(self, url: str, store: Any, here: Storage, *, create: bool = False) -> None:
         """Raises `NoSuchRemote` if nothing is there, unless `create` asks for it to be made."""
-        self.url, self._store, self._here = url, store, here
+        self.url, self._here = url, here
+        self._bucket = Bucket(url, store)
         self.id = self._read_marker() or (self._make() if create else "")
         if not self.id:
             raise NoSuchRemote(url, "no store is there; 'dag remote add' makes one")
@@ -79,7 +74,7 @@ class ObjectRemote:
     # -- the marker, and what the server must be able to do ---------------------------------------
 
     def _read_marker(self) -> str | None:
-        found = self._read_small(_MARKER)
+        found = self._bucket.read_small(_MARKER)
         if found is None:
             return None
         value = _parse(found[0])
@@ -91,40 +86,17 @@ class ObjectRemote:
         raise BadTransfer(self.url, f"its {_MARKER} isn't one that this version knows")
 
     def _make(self) -> str:
-        self._probe()
+        self._bucket.probe()
         body = json.dumps({"format": FORMAT, "id": new_ulid()}).encode()
-        with contextlib.suppress(AlreadyExistsError, PreconditionError), self._telling():
-            obstore.put(self._store, _MARKER, body, mode="create")
+        with contextlib.suppress(Conflicting):
+            self._bucket.write(_MARKER, body, None)
         return self._read_marker() or ""  # another one may have been faster
 
     def check_conditions(self) -> None:
         """Try, once for each remote, whether the server honours conditions. Raises `UnsafeRemote`."""
         if not self._memory.flag(_PROBED):
-            self._probe()
+            self._bucket.probe()
             self._memory.set_flag(_PROBED)
-
-    def _probe(self) -> None:
-        key = f"probe/{new_ulid()}"
-        with self._telling():
-            first = obstore.put(self._store, key, b"1", mode="create")
-            try:
-                self._refused(key, "create", "it overwrites what is to be created only")
-                tag = first["e_tag"]
-                if not tag:
-                    raise UnsafeRemote(self.url, "it gives objects no version")
-                obstore.put(self._store, key, b"2", mode={"e_tag": tag})
-                self._refused(key, {"e_tag": tag}, "it overwrites what has changed since it was read")
-            except (PreconditionError, NotImplementedError) as error:
-                raise UnsafeRemote(self.url, "it can't replace an object on a condition") from error
-            finally:
-                obstore.delete(self._store, key)
-
-    def _refused(self, key: str, mode: Any, reason: str) -> None:
-        try:
-            obstore.put(self._store, key, b"3", mode=mode)
-        except (AlreadyExistsError, PreconditionError):
-            return
-        raise UnsafeRemote(self.url, reason)
 
     # -- refs -------------------------------------------------------------------------------------
 
@@ -133,7 +105,7 @@ class ObjectRemote:
         known = self._memory.values()
         current: dict[str, tuple[str, str]] = {}
         changed: list[str] = []
-        for number, (key, _, tag) in enumerate(self._list("refs/")):
+        for number, (key, _, tag) in enumerate(self._bucket.list("refs/")):
             if number >= MAX_REMOTE_REFS:
                 raise LimitExceeded(f"the refs of {self.url}", number + 1, MAX_REMOTE_REFS, "refs")
             name = _name_of(key)
@@ -149,11 +121,11 @@ class ObjectRemote:
                 changed.append(name)
         with ThreadPoolExecutor(_READERS) as pool:
             read = dict(zip(changed, pool.map(self._read_ref, changed), strict=True))
-        for name, (value, tag, _) in read.items():
+        for name, (value, version, _) in read.items():
             if value is None:
                 yield name, ""  # it can't be told
-            elif tag is not None:
-                current[name] = tag, value
+            elif version is not None:
+                current[name] = version.get("e_tag", ""), value
         self._memory.keep_values(
             {name: current[name] for name in read if name in current}, known.keys() - current.keys()
         )
@@ -162,9 +134,9 @@ class ObjectRemote:
                 self._heads.add(Oid(value))
                 yield name, value
 
-    def _read_ref(self, name: str) -> tuple[str | None, str | None, str]:
+    def _read_ref(self, name: str) -> tuple[str | None, Version | None, str]:
         """(value, version, operation) of a ref: an empty value of a deleted one, None where it can't be told."""
-        found = self._read_small(_key_of(name))
+        found = self._bucket.read_small(_key_of(name))
         if found is None:
             return "", None, ""
         body = _parse(found[0])
@@ -175,23 +147,22 @@ class ObjectRemote:
 
     def move(self, ref: RefName, expected: Oid | None, new: Oid | None) -> None:
         self.check_conditions()
-        value, tag, _ = self._read_ref(ref)
+        value, version, _ = self._read_ref(ref)
         if value is None:
             raise BadTransfer(self.url, f"{ref} holds no object id")
         if (value or None) != expected:
             raise RefChanged(ref, expected, Oid(value) if value else None)
         operation = new_ulid()
         body = json.dumps({"op": operation, "value": new}).encode()
-        mode: Any = "create" if tag is None else {"e_tag": tag}
         try:
-            obstore.put(self._store, _key_of(ref), body, mode=mode)
-        except (AlreadyExistsError, PreconditionError, BaseError, OSError) as error:
+            self._bucket.write(_key_of(ref), body, version)
+        except (Conflicting, RemoteFailure) as error:
             # The answer to a write that succeeded may have been lost, and the write tried again: look whose it is.
             actual, _, by = self._read_ref(ref)
             if by != operation:
-                if isinstance(error, AlreadyExistsError | PreconditionError):
+                if isinstance(error, Conflicting):
                     raise RefChanged(ref, expected, Oid(actual) if actual else None) from error
-                raise RemoteFailure(self.url, _first_line(error)) from error
+                raise
 
     # -- objects ----------------------------------------------------------------------------------
 
@@ -214,7 +185,7 @@ class ObjectRemote:
         """(id, size) of packs that weren't taken yet, the oldest first: so what they build on comes before."""
         known = set() if again else self._memory.packs()
         found = []
-        for number, (key, meta, _) in enumerate(self._list("packs/")):
+        for number, (key, meta, _) in enumerate(self._bucket.list("packs/")):
             if number >= MAX_REMOTE_PACKS:
                 raise LimitExceeded(f"the packs of {self.url}", number + 1, MAX_REMOTE_PACKS, "packs")
             pack = key.removeprefix("packs/").removesuffix(".pack")
@@ -228,7 +199,7 @@ class ObjectRemote:
         handle = files.create_temp(PACK_FOLDER)
         try:
             digest = sha256()
-            self._download(f"packs/{pack}.pack", handle, min(size, MAX_PACK_BYTES), digest)
+            self._bucket.download(f"packs/{pack}.pack", handle, min(size, MAX_PACK_BYTES), digest)
             if digest.hexdigest() != pack:
                 raise BadTransfer(self.url, f"pack {pack} has another hash")
             with contextlib.closing(PackReader(files, pack, handle.name)) as reader:
@@ -238,19 +209,6 @@ class ObjectRemote:
         finally:
             handle.close()
             files.remove(handle.name)
-
-    def _download(self, key: str, handle: Handle, bound: int, digest: Any = None) -> None:
-        """Write an object into a file; an object larger than it is said to be is refused."""
-        at = 0
-        with self._telling():
-            for chunk in obstore.get(self._store, key).stream(min_chunk_size=_CHUNK_BYTES):
-                data = bytes(chunk)
-                if at + len(data) > bound:
-                    raise BadTransfer(self.url, f"{key} is larger than it may be")
-                if digest is not None:
-                    digest.update(data)
-                handle.write_at(at, data)
-                at += len(data)
 
     def _learn(self, reader: PackReader) -> None:
         ids: list[tuple[Kind, Oid]] = []
@@ -279,7 +237,7 @@ class ObjectRemote:
         handle = files.create_temp(PACK_FOLDER)
         try:
             files.remove(handle.name)  # open it lives on, and a crash leaves nothing
-            self._download(f"payloads/{payload}.zst", handle, MAX_STORED_PAYLOAD_BYTES)
+            self._bucket.download(f"payloads/{payload}.zst", handle, MAX_STORED_PAYLOAD_BYTES)
         except FileNotFoundError:
             handle.close()
             raise ObjectMissing(Kind.PAYLOAD, payload) from None
@@ -305,46 +263,10 @@ class ObjectRemote:
         return sent
 
     def _upload(self, key: str, name: str) -> int:
-        path = Path(self._here.files.path(name))
-        with self._telling():
-            obstore.put(self._store, key, path)
-        return path.stat().st_size
+        return self._bucket.upload(key, Path(self._here.files.path(name)))
 
     def close(self) -> None:
         self._memory.close()
-
-    # -- requests ---------------------------------------------------------------------------------
-
-    def _list(self, prefix: str) -> Iterator[tuple[str, Any, str | None]]:
-        """(key, what is known of it, version) of the objects below a prefix."""
-        with self._telling():
-            for chunk in obstore.list(self._store, prefix):
-                for meta in chunk:
-                    yield str(meta["path"]), meta, meta["e_tag"]
-
-    def _read_small(self, key: str) -> tuple[bytes, str | None] | None:
-        """(bytes, version) of a small object, or None if it isn't there."""
-        with self._telling():
-            try:
-                found = obstore.get(self._store, key)
-            except FileNotFoundError:
-                return None
-            if found.meta["size"] > MAX_MARKER_BYTES:
-                raise BadTransfer(self.url, f"{key} is larger than it may be")
-            return bytes(found.bytes()), found.meta["e_tag"]
-
-    @contextlib.contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except (AlreadyExistsError, PreconditionError):
-            raise
-        except BaseError as error:
-            raise RemoteFailure(self.url, _first_line(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def _parse(raw: bytes) -> Mapping[str, Any]:
