@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cli.times import said_at
 from refs.ids import ROOT, NodeId
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from objstore.message import Message
     from objstore.records import Tombstone
     from objstore.store import Store
+
+MAX_NAMED_AT_ONCE: Final = 4096
+"""Nodes whose names are looked up together: each look reads all refs."""
 
 Wanted = Callable[[str | None, "Callable[[], Message | Tombstone]"], bool]
 """Whether a log shows a message, by when it was said and what is read only if it is asked for."""
@@ -41,11 +45,21 @@ def wanted(roles: frozenset[str], since: str | None, until: str | None) -> Wante
     return is_wanted
 
 
-def names_by_node(store: Store, current: str) -> dict[NodeId, list[str]]:
-    """Refs by the node they stand at: the current conversation first, as `HEAD -> name`."""
+def named(store: Store, current: str, shown: Iterable[Shown]) -> Iterator[tuple[Shown, list[str]]]:
+    """Each node with the names that stand at it. The first is there as soon as it is found."""
+    rest, size = iter(shown), 1
+    while some := list(islice(rest, size)):
+        names = names_by_node(store, current, {each.entry.id for each in some})
+        for each in some:
+            yield each, names.get(each.entry.id, [])
+        size = min(4 * size, MAX_NAMED_AT_ONCE)
+
+
+def names_by_node(store: Store, current: str, nodes: Collection[NodeId]) -> dict[NodeId, list[str]]:
+    """The refs that stand at `nodes`, by node: the current conversation first, as `HEAD -> name`."""
     head = conversation_ref(current)
     names: dict[NodeId, list[str]] = {}
-    for ref, node in heads(store):
+    for ref, node in heads(store, nodes):
         beside = names.setdefault(node, [])
         if ref == head:
             beside.insert(0, f"HEAD -> {short_name(ref)}")
@@ -54,10 +68,10 @@ def names_by_node(store: Store, current: str) -> dict[NodeId, list[str]]:
     return names
 
 
-def heads(store: Store) -> Iterator[tuple[RefName, NodeId]]:
-    """All refs that stand at nodes."""
+def heads(store: Store, at: Collection[NodeId] | None = None) -> Iterator[tuple[RefName, NodeId]]:
+    """All refs that stand at nodes, or at one of these."""
     for prefix in (CONVERSATIONS, TAGS, REMOTES):
-        for ref, oid in store.refs(prefix):
+        for ref, oid in store.refs(prefix, at=at):
             # refs/remotes/<remote>/descriptions/<name> stands at a description
             if prefix != REMOTES or ref.split("/")[3:4] != ["descriptions"]:
                 yield ref, NodeId(oid)

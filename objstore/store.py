@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from objstore import clock as clocks
@@ -366,9 +366,9 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
             transaction.move(tag_ref(name), node, None, "delete")
         return NodeId(node)
 
-    def refs(self, prefix: str = "refs/") -> Iterator[tuple[RefName, Oid]]:
-        """All refs whose names begin with `prefix`, by name."""
-        return self._storage.refs.list(prefix)
+    def refs(self, prefix: str = "refs/", *, at: Collection[Oid] | None = None) -> Iterator[tuple[RefName, Oid]]:
+        """All refs whose names begin with `prefix`, by name; with `at` only those that stand at one of these."""
+        return self._storage.refs.list(prefix, at)
 
     def resolve(self, revision: str) -> NodeId:
         """The node that a revision names: a conversation, `HEAD`, an id or its beginning, `X~3`, `X@{2}`.

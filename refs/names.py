@@ -153,11 +153,13 @@ def _fault(text: str, limit: int) -> str | None:
             return "it isn't in Unicode's composed form (NFC)"
         if len(text.encode()) > limit:
             return _too_long(limit)
-    if text.lower() in _RESERVED:
+    lowered = text.lower()
+    if lowered in _RESERVED:
         return "it is reserved"
     if is_prefix(text):
         return "it reads as an object id"
-    if any(part.partition(".")[0] in _DEVICES for part in text.lower().split("/")):
+    parts = lowered.split("/")
+    if not _DEVICES.isdisjoint([part.partition(".")[0] for part in parts] if "." in lowered else parts):
         return "a component is a device's name on Windows"
     return None
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from refs.errors import CorruptFile, LimitExceeded
 from refs.files import Files, Handle
 from refs.forks import renew_after_fork
-from refs.ids import Oid
+from refs.ids import OID_DIGITS, Oid
 from refs.names import MAX_REF_BYTES, RefName
 
 PACKED_REFS: Final = "packed-refs"
@@ -98,6 +98,29 @@ class PackedRefs:
                 if name.startswith(key):
                     yield name.decode(), oid
                 elif name > key:
+                    return
+
+    def standing_at(self, values: Collection[Oid], prefix: str = "") -> Iterator[tuple[str, Oid]]:
+        """Those of `items` whose value is one of `values`. Of other lines only the first bytes are looked at."""
+        key = _key(prefix)
+        wanted = {oid.encode() for oid in values}
+        opened = self._open()
+        if opened is None:
+            return
+        with opened as handle:
+            for offset, lines in self._blocks(handle, self._seek(handle, key)[0]):
+                for number, line in enumerate(lines):
+                    if line[:OID_DIGITS] not in wanted:
+                        continue
+                    try:
+                        name, oid = _parse(line, b"")
+                    except ValueError as error:
+                        at = offset + sum(len(each) + 1 for each in lines[:number])
+                        raise self._corrupt(handle, at, error) from None
+                    if name.startswith(key):
+                        yield name.decode(), oid
+                last = lines[-1][OID_DIGITS + 1 :]
+                if last > key and not last.startswith(key):
                     return
 
     def audit(self) -> Iterator[tuple[str, str | None]]:
@@ -208,6 +231,14 @@ class PackedRefs:
 
     def _lines(self, handle: Handle, offset: int) -> Iterator[tuple[int, bytes]]:
         """(offset, line without its newline) from the beginning of a line on. A last line without one is cut."""
+        for start, lines in self._blocks(handle, offset):
+            at = start
+            for line in lines:
+                yield at, line
+                at += len(line) + 1
+
+    def _blocks(self, handle: Handle, offset: int) -> Iterator[tuple[int, list[bytes]]]:
+        """(offset of the first, at least one line) from the beginning of a line on; see `_lines`."""
         end = handle.size()
         rest = b""
         position = offset
@@ -217,9 +248,9 @@ class PackedRefs:
                 break
             position += len(block)
             *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                yield offset, line
-                offset += len(line) + 1
+            if lines:
+                yield offset, lines
+            offset = position - len(rest)
             if len(rest) > _MAX_LINE_BYTES:
                 raise self._corrupt(handle, offset, ValueError("the line is too long"))
         if rest:

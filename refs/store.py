@@ -67,12 +67,16 @@ class RefStore:
         oid = self._loose.read(name)
         return self._packed.find(name) if oid is None else oid
 
-    def list(self, prefix: str = "") -> Iterator[tuple[RefName, Oid]]:
-        """All refs whose names start with `prefix`, sorted. Names that aren't allowed go to `suspicious`."""
+    def list(self, prefix: str = "", at: Collection[Oid] | None = None) -> Iterator[tuple[RefName, Oid]]:
+        """All refs whose names start with `prefix`, sorted. Names that aren't allowed go to `suspicious`.
+
+        With `at` only those that stand at one of these: to look for few among very many is much cheaper.
+        """
         self.suspicious = []
         loose = [(name, None) for name in sorted(self._loose.names(prefix))]
         # The packed file is opened after the last folder was read, so no ref is packed past this listing.
-        found = heapq.merge(loose, self._packed.items(prefix), key=itemgetter(0))
+        lines = self._packed.items(prefix) if at is None else self._packed.standing_at(at, prefix)
+        found = heapq.merge(loose, lines, key=itemgetter(0))
         previous = ""
         for name, packed in found:
             if name == previous:
@@ -84,7 +88,7 @@ class RefStore:
                 self.suspicious.append((name, error.reason))
                 continue
             oid = self.resolve(ref) if packed is None else packed
-            if oid is not None:
+            if oid is not None and (at is None or oid in at):
                 yield ref, oid
 
     def head(self) -> RefName:

@@ -7,14 +7,13 @@ from itertools import islice
 
 import click
 
-from cli.calls import call_lines, call_members
 from cli.completion import revisions
 from cli.context import App, pass_app
-from cli.history import Shown, heads, in_branches, names_by_node, newest_first, wanted
+from cli.history import Shown, heads, in_branches, named, newest_first, wanted
 from cli.parts import summary
 from cli.render import SCHEMA, Screen, one_line, width_of
 from cli.times import first_moment, last_moment, shown
-from refs.ids import NodeId, abbreviate
+from refs.ids import abbreviate
 
 _ROOM: int = 20  # columns of a first line on however narrow a screen
 _JSON_COLUMNS: int = 200
@@ -62,26 +61,19 @@ def command(
         starts.append(app.resolve(rev))
     find = in_branches if graph else newest_first
     some = islice(find(app.store, starts, wanted(frozenset(roles), since, until)), max_count)
-    names = names_by_node(app.store, app.current)
-
-    def lines(each: Shown) -> list[str]:
-        calls = call_lines(app.store, each.entry.id, app.screen.width) if with_calls else []
-        return [*_lines(each, names, app.screen, oneline), *(f"    {line}" for line in calls)]
-
+    found = named(app.store, app.current, some)
     if as_json:
-        app.screen.json(
-            {
-                **_as_json(each, names.get(each.entry.id, [])),
-                **(call_members(app.store, each.entry.id) if with_calls else {}),
-            }
-            for each in some
-        )
-    elif graph:
+        app.screen.json({**_as_json(*each), **_calls_as_json(app, each[0], with_calls)} for each in found)
+        return
+    rows = (
+        (each, _lines(each, names, app.screen, oneline) + _calls(app, each, with_calls)) for each, names in found
+    )
+    if graph:
         from cli.graph import Row, draw  # noqa: PLC0415  only for drawings
 
-        app.screen.lines(draw(Row(each.entry.id, each.parent, lines(each)) for each in some))
+        app.screen.lines(draw(Row(each.entry.id, each.parent, lines) for each, lines in rows))
     else:
-        app.screen.lines(_plain(map(lines, some), oneline))
+        app.screen.lines(_plain((lines for _, lines in rows), oneline))
 
 
 def _plain(found: Iterable[Sequence[str]], oneline: bool) -> Iterator[str]:
@@ -91,10 +83,26 @@ def _plain(found: Iterable[Sequence[str]], oneline: bool) -> Iterator[str]:
         yield from lines
 
 
-def _lines(each: Shown, names: dict[NodeId, list[str]], screen: Screen, oneline: bool) -> list[str]:
+def _calls(app: App, each: Shown, asked_for: bool) -> list[str]:
+    if not asked_for:
+        return []
+    from cli.calls import call_lines  # noqa: PLC0415  only where calls are asked for
+
+    return [f"    {line}" for line in call_lines(app.store, each.entry.id, app.screen.width)]
+
+
+def _calls_as_json(app: App, each: Shown, asked_for: bool) -> dict[str, object]:
+    if not asked_for:
+        return {}
+    from cli.calls import call_members  # noqa: PLC0415  only where calls are asked for
+
+    return call_members(app.store, each.entry.id)
+
+
+def _lines(each: Shown, names: Sequence[str], screen: Screen, oneline: bool) -> list[str]:
     message = each.entry.message_or_tombstone
     role = one_line(getattr(message, "role", "erased"))
-    beside = ", ".join(map(one_line, names.get(each.entry.id, ())))
+    beside = ", ".join(map(one_line, names))
     oid = screen.paint(abbreviate(each.entry.id), "yellow")
     decoration = screen.paint(f" ({beside})", "green") if beside else ""
     if oneline:

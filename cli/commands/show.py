@@ -38,7 +38,7 @@ def command(app: App, rev: str | None, as_json: bool) -> None:
         raise UnknownRevision(rev or "HEAD", "before the first message there is nothing to show")
     entry = found[0]
     notes, calls = app.store.notes(entry.id), app.store.calls(entry.id)
-    names = names_by_node(app.store, app.current).get(entry.id, [])
+    names = names_by_node(app.store, app.current, {entry.id}).get(entry.id, [])
     at = said_at(app.store, entry.id)
     if as_json:
         app.screen.json([_as_json(entry, at, names, notes, calls)])

@@ -54,6 +54,15 @@ def test_names_stand_beside_their_nodes(forked):
     assert "(HEAD -> side)" in forked("log", "--all", DAG_CONVERSATION="side").out
 
 
+def test_names_stand_beside_their_nodes_however_many_are_shown(dag):
+    dag("commit", dag.write("a.json", said(*map(str, range(30)))))
+    for back in range(30):
+        dag("tag", f"back{back}", f"HEAD~{back}")
+    for count in (1, 2, 30):
+        shown = [each["refs"][-1] for each in map(json.loads, dag("log", "-n", count, "--json").out.splitlines())]
+        assert shown == [f"tags/back{back}" for back in range(count)]
+
+
 def test_json_is_a_line_a_message_with_a_schema(dag):
     dag("commit", "-m", "hello")
     made = dag("log", "--json").json()

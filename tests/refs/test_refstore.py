@@ -163,6 +163,33 @@ def test_a_prefix_lists_what_starts_with_it(store, packed):
         assert refs(store, nothing) == {}
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_refs_that_stand_at_some_ids_are_those_of_the_whole_listing(store, packed):
+    create(store, "team/a", "team/b", "x")
+    change(store, Move(B, None, oid(2)), Move(tag_ref("t"), None, oid(1)), Move(C, None, oid(3)))
+    if packed:
+        assert pack(store) == 6
+    for ids in (set(), {oid(1)}, {oid(2), oid(3)}, {oid(9)}):
+        for prefix in ("", CONVERSATIONS, "refs/conversations/team/", "refs/tags/", "refs/zz"):
+            wanted = [found for found in store.list(prefix) if found[1] in ids]
+            assert list(store.list(prefix, at=ids)) == wanted
+
+
+def test_a_ref_stands_where_its_loose_file_says_not_where_it_was_packed(store):
+    create(store, "a", "b")
+    pack(store)
+    change(store, Move(A, oid(1), oid(2)))
+    assert list(store.list(at={oid(1)})) == [(B, oid(1))]
+    assert list(store.list(at={oid(2)})) == [(A, oid(2))]
+
+
+def test_few_are_found_among_packed_refs_of_several_blocks(store):
+    filled(store, 6000)
+    assert list(store.list(at={oid(0), oid(2999), oid(5999)})) == [
+        (conversation_ref(f"t{n:04}"), oid(n)) for n in (0, 2999, 5999)
+    ]
+
+
 @pytest.mark.parametrize("prefix", ["", CONVERSATIONS])
 def test_names_that_are_not_allowed_are_skipped_and_remembered(store, tmp_path, prefix):
     create(store, "good")
@@ -598,6 +625,14 @@ def test_a_damaged_line_is_told_when_it_is_looked_up(store, tmp_path):
     (tmp_path / "packed-refs").write_bytes(_damage(101, b"xx" + GOOD_LINES[99][2:]))
     with pytest.raises(CorruptFile, match="line 101: "):
         store.resolve(conversation_ref("t0099"))
+
+
+def test_a_damaged_line_is_told_when_its_id_is_looked_for(store, tmp_path):
+    lines = f"{oid(1)} {A}\n{oid(2)} a b\n{oid(1)} {C}\n"
+    (tmp_path / "packed-refs").write_text(f"# packed-refs sorted\n{lines}")
+    assert list(store.list(at={oid(1)})) == [(A, oid(1)), (C, oid(1))]
+    with pytest.raises(CorruptFile, match="line 3: not an id and a name"):
+        list(store.list(at={oid(2)}))
 
 
 def test_damaged_packed_refs_are_never_rewritten(store, tmp_path):
