@@ -31,8 +31,8 @@ from refs.ids import NodeId, Oid
 from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref
 from refs.taken import NameSet
 
-CHUNK_ENTRIES: Final = 2000
-CHUNK_BYTES: Final = 8 * MIB
+CHUNK_ENTRIES: Final = 1000
+CHUNK_BYTES: Final = 4 * MIB
 """Entries of one conversation, and their bytes, that are looked up and taken in together."""
 BATCH_OBJECTS: Final = 20_000
 BATCH_BYTES: Final = 32 * MIB
@@ -99,9 +99,10 @@ class Ingest:
         tree = EntryTree()
         for chunk in _chunks(transcript):
             self._put_chunk(chunk, tree, done)
+            if "{title}" not in self._pattern:  # else the name isn't known before the end
+                self._put_calls(transcript, tree, done, all_told=False)
         done.warnings, done.title = transcript.warnings, transcript.title
-        done.name = self._name(transcript)
-        self._put_calls(transcript, tree, done)
+        self._put_calls(transcript, tree, done, all_told=True)
         self._set_refs(transcript, tree, done)
         self._flush_if_full()
         return done
@@ -188,16 +189,21 @@ class Ingest:
 
     # -- calls ------------------------------------------------------------------------------------
 
-    def _put_calls(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
+    def _put_calls(self, transcript: Transcript, tree: EntryTree, done: Ingested, *, all_told: bool) -> None:
+        """Record the calls that the transcript has told so far, and take them from it: there may be very many."""
+        done.name = self._name(transcript)
+        waiting = []
         for call in transcript.calls:
             asked = NOWHERE if call.head_input is None else tree.get(call.head_input)
-            if asked is None:
-                continue
-            done.calls += 1
-            if not self._dry_run:
-                record = call_record(transcript, call, tree, asked, done.name)
-                self._transaction.put_record(record)
-                self._flush_if_full()
+            told = asked is not None and (call.head_output is None or tree.get(call.head_output) is not None)
+            if not (told or all_told):
+                waiting.append(call)
+            elif asked is not None:
+                done.calls += 1
+                if not self._dry_run:
+                    self._transaction.put_record(call_record(transcript, call, tree, asked, done.name))
+                    self._flush_if_full()
+        transcript.calls[:] = waiting
 
     # -- refs -------------------------------------------------------------------------------------
 

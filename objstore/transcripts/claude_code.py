@@ -17,7 +17,7 @@ from objstore.transcripts.build import count_of, message_or_none, note_of, time_
 from objstore.transcripts.claude_code_rows import LOGLINES, Kind, Rereader, Rows, prompt_hash, scan, session_of
 from objstore.transcripts.claude_code_tree import Tree, grow
 from objstore.transcripts.draft import Draft, mapping, string
-from objstore.transcripts.graph import Forest, cut_cycles, parents_first, unpaired_tools
+from objstore.transcripts.graph import Forest, ToolUse, cut_cycles, parents_first, unpaired_tools
 from objstore.transcripts.jsonfile import read_json
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.peek import values_in
@@ -93,6 +93,7 @@ def _read_unit(source: Source, files: list[SourceFile]) -> Iterator[ReaderOutput
     for kind, row, call_id in unpaired_tools(tree.parents, rows.used, answering):
         warn(kind, rows.place(row), call_id)
     callers = _callers(rows)
+    rows.used = ToolUse()  # a long session has very many, and nobody asks again
     for sessions in _groups(rows, tree):
         transcript = Transcript(FORMAT, rows.sessions[next(iter(sessions))], (), place=place)
         transcript.title = rows.title(next(iter(sessions)))
@@ -113,10 +114,12 @@ def _read_metas(rows: Rows, files: list[SourceFile]) -> None:
 
 
 def _callers(rows: Rows) -> dict[str, int]:
-    """The message that made each call: of those that repeat an id, the first."""
+    """The message that made each call that may have started an agent: of those that repeat an id, the first."""
+    started = {call_id for each in (rows.agents, rows.prompts) for ids in each.values() for call_id in ids}
     callers: dict[str, int] = {}
     for row, call_id in rows.used.calls:
-        callers.setdefault(call_id, row)
+        if call_id in started:
+            callers.setdefault(call_id, row)
     return callers
 
 
@@ -158,7 +161,7 @@ class _Telling:
     callers: dict[str, int]
     transcript: Transcript
     told: set[int] = field(default_factory=set)
-    calls: dict[str, SourceCall] = field(default_factory=dict)
+    counted: set[int] = field(default_factory=set)  # hashes of the ids of calls
     claimed: set[str] = field(default_factory=set)  # ids of the calls that are known to have started something
     where: dict[str, Json] = field(default_factory=dict)
 
@@ -178,7 +181,6 @@ class _Telling:
                     yield entry
         finally:
             reader.close()
-        self.transcript.calls = list(self.calls.values())
         self._set_heads(skipped)
 
     def _order(self) -> list[int]:
@@ -283,11 +285,13 @@ class _Telling:
             return
         self.transcript.model = model
         call_id = string(message.get("id")) or string(records[0].get("requestId")) or self.rows.keys[row]
+        if hash(call_id) in self.counted:
+            return
+        self.counted.add(hash(call_id))
         duration = records[-1].get("durationMs")
         details = {key: value for key, value in usage.items() if key not in _TOKENS and value is not None}
         keys = self.rows.keys
-        self.calls.setdefault(
-            call_id,
+        self.transcript.calls.append(
             SourceCall(
                 call_id,
                 model,
