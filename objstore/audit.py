@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from objstore.database import oid_in
@@ -12,8 +11,9 @@ from objstore.findings import Finding, error, warning
 from objstore.index import INDEX, LINES_PER_FRAME, Index, place_loose
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name
-from objstore.pack import PackReader
+from objstore.pack import Frame, PackReader
 from objstore.parts import ALL_PARTS
+from objstore.salvage import recorded
 from refs.errors import DagError
 from refs.files import Files
 from refs.store import RefStore
@@ -21,18 +21,18 @@ from refs.store import RefStore
 # What the index says, in ids rather than rows; each in the order of its columns.
 _EDGES: Final = {
     "parent, message or depth": "SELECT lower(hex(i.id)), lower(hex(p.id)), lower(hex(m.id)), n.depth"
-    " FROM node_id i JOIN node n ON n.row = i.row LEFT JOIN node_id p ON p.row = n.parent"
-    " LEFT JOIN message_id m ON m.row = n.message ORDER BY i.id",
-    "caller": "SELECT lower(hex(i.id)), lower(hex(b.id)) FROM called c JOIN node_id i ON i.row = c.node"
-    " LEFT JOIN node_id b ON b.row = c.by ORDER BY i.id",
+    " FROM node_id i JOIN node n ON n.row = i.row LEFT JOIN node_of p ON p.row = n.parent"
+    " LEFT JOIN message_of m ON m.row = n.message ORDER BY i.id",
+    "caller": "SELECT lower(hex(i.id)), lower(hex(b.id)) FROM called c JOIN node_of i ON i.row = c.node"
+    " LEFT JOIN node_of b ON b.row = c.by ORDER BY i.id",
     "call": "SELECT lower(hex(i.id)), lower(hex(a.id)), lower(hex(b.id)), e.named, e.at, lower(hex(m.id)),"
-    " lower(hex(t.id)) FROM call_edge e JOIN call_id i ON i.row = e.call LEFT JOIN node_id a ON a.row = e.asked"
-    " LEFT JOIN node_id b ON b.row = e.answered LEFT JOIN message_id m ON m.row = e.instructions"
-    " LEFT JOIN payload_id t ON t.row = e.tools ORDER BY i.id",
+    " lower(hex(t.id)) FROM call_edge e JOIN call_of i ON i.row = e.call LEFT JOIN node_of a ON a.row = e.asked"
+    " LEFT JOIN node_of b ON b.row = e.answered LEFT JOIN message_of m ON m.row = e.instructions"
+    " LEFT JOIN payload_of t ON t.row = e.tools ORDER BY i.id",
     "payload": "SELECT lower(hex(i.id)), lower(hex(p.payload)) FROM message_payload p"
-    " JOIN message_id i ON i.row = p.message ORDER BY 1, 2",
-    "note": "SELECT lower(hex(i.id)), lower(hex(t.id)) FROM note_node n JOIN node_id i ON i.row = n.node"
-    " JOIN note_id t ON t.row = n.note ORDER BY 1, 2",
+    " JOIN message_of i ON i.row = p.message ORDER BY 1, 2",
+    "note": "SELECT lower(hex(i.id)), lower(hex(t.id)) FROM note_node n JOIN node_of i ON i.row = n.node"
+    " JOIN note_of t ON t.row = n.note ORDER BY 1, 2",
 }
 _PLACES: Final = (
     "SELECT lower(hex(i.id)), ifnull(lower(hex(p.name)), ''), ifnull(f.offset, 0),"
@@ -43,6 +43,13 @@ _PLACES: Final = (
 _Row = tuple[object, ...]
 
 
+def name_rows(db: sqlite3.Connection, kinds: Iterable[Kind] = Kind) -> None:
+    """Make tables of ids by row, which the index has no use for; without them each look-up reads all ids."""
+    for kind in kinds:
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS {kind}_of(row INTEGER PRIMARY KEY, id BLOB NOT NULL)")
+        db.execute(f"INSERT OR IGNORE INTO {kind}_of SELECT row, id FROM {kind}_id ORDER BY row")
+
+
 def audit(files: Files, fresh: Index) -> Iterator[Finding]:
     """What the store's index says otherwise than `fresh`. Without an index there is nothing to compare."""
     index = Index(files.path(INDEX), ALL_PARTS, read_only=True)
@@ -51,6 +58,8 @@ def audit(files: Files, fresh: Index) -> Iterator[Finding]:
     try:
         with index.reading() as old, fresh.reading() as new:
             yield from _whole(old)
+            for db in (old, new):
+                name_rows(db)
             yield from _objects(files, index, old, new)
             for what, query in _EDGES.items():
                 for row, there in _difference(old.execute(query), new.execute(query)):
@@ -82,44 +91,51 @@ def _objects(files: Files, index: Index, old: sqlite3.Connection, new: sqlite3.C
             else:
                 yield warning("unindexed-object", f"{kind} {oid}…", "the index doesn't know it")
         places = _PLACES.format(kind=kind, lines=LINES_PER_FRAME)
-        moved = [row for row, there in _difference(old.execute(places), new.execute(places)) if there]
+        moved = (row for row, there in _difference(old.execute(places), new.execute(places)) if there)
+        # By place, so that each frame is unpacked once.
+        elsewhere = sorted((str(pack), int(str(at)), int(str(line)), str(oid)) for oid, pack, at, line in moved)
         loose = {oid[:32]: oid for _, oid in index.loose_rows(kind)}
-        with ExitStack() as stack:
-            readers: dict[str, PackReader | None] = {}
-            for oid, pack, offset, line in moved:
-                if oid not in gone and not _stands(
-                    files,
-                    kind,
-                    loose.get(str(oid), str(oid)),
-                    (str(pack), int(str(offset)), int(str(line))),
-                    readers,
-                ):
+        with _Places(files, kind) as held:
+            for pack, offset, line, oid in elsewhere:
+                if oid not in gone and not held.holds(loose.get(oid, oid), pack, offset, line):
                     yield error("wrong-index", INDEX, f"{kind} {oid}… isn't where the index says")
-            for reader in readers.values():
-                if reader is not None:
-                    stack.callback(reader.close)
 
 
-def _stands(
-    files: Files, kind: Kind, oid: str, place: tuple[str, int, int], readers: dict[str, PackReader | None]
-) -> bool:
-    """Whether an object stands at a place other than the first one that was found."""
-    pack, offset, line = place
-    if not pack:
-        return any(
-            line == place_loose(form) and files.stat(loose_name(kind, oid, form)) is not None for form in Form
-        )
-    try:
-        if pack not in readers:
-            readers[pack] = PackReader(files, pack)
-        reader = readers[pack]
-        sizes = {} if reader is None else dict(reader.frames())
-        if reader is None or offset not in sizes:
+class _Places:
+    """Says whether an object stands at a place other than the first one that was found."""
+
+    def __init__(self, files: Files, kind: Kind) -> None:
+        self._files, self._kind = files, kind
+        self._recorded = recorded(files)
+        self._reader: PackReader | None = None
+        self._sizes: dict[int, int] = {}
+        self._frame: tuple[str, int, Frame] | None = None
+
+    def __enter__(self) -> _Places:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    def holds(self, oid: str, pack: str, offset: int, line: int) -> bool:
+        if not pack:
+            names = (loose_name(self._kind, oid, form) for form in Form if line == place_loose(form))
+            return (self._kind, oid) in self._recorded or any(self._files.stat(name) for name in names)
+        try:
+            return oid_in(self._read(pack, offset), self._kind, line).startswith(oid)
+        except (DagError, FileNotFoundError, KeyError):
             return False
-        return oid_in(reader.frame(offset, sizes[offset]), kind, line).startswith(oid)
-    except (DagError, FileNotFoundError):
-        readers.setdefault(pack, None)
-        return False
+
+    def _read(self, pack: str, offset: int) -> Frame:
+        if self._reader is None or self._reader.pack != pack:
+            if self._reader is not None:
+                self._reader.close()
+            self._reader = PackReader(self._files, pack)
+            self._sizes = dict(self._reader.frames())
+        if self._frame is None or self._frame[:2] != (pack, offset):
+            self._frame = pack, offset, self._reader.frame(offset, self._sizes[offset])
+        return self._frame[2]
 
 
 def _named(files: Files, index: Index, fresh: Index) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ from objstore.limits import MAX_OBJECT_BYTES, MAX_STORED_BYTES
 from objstore.loose import FOLDERS, Form, parse_loose_name
 from objstore.pack import PACK_FOLDER, PackReader, list_packs, pack_name
 from objstore.parts import ALL_PARTS
-from objstore.survey import Survey, recorded, unfinished
+from objstore.salvage import recorded
+from objstore.survey import Survey, unfinished
 from refs.errors import CorruptFile, DagError
 from refs.files import TEMP_PREFIX, Files
 from refs.ids import Oid, is_oid

@@ -1,4 +1,4 @@
-"""Reading what is damaged: the frames of a pack without its seek table, and single loose files."""
+"""Reading what may be damaged: a pack without its seek table, single loose files, the journal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 import zstandard
 
 from objstore.frames import decompress
+from objstore.journal import Journal
 from objstore.kinds import Kind
 from objstore.limits import MAX_FRAME_BYTES, MAX_OBJECT_BYTES, MAX_STORED_BYTES, MAX_WINDOW_BYTES
 from objstore.loose import Form, loose_name
 from objstore.pack import PackReader
-from refs.errors import CorruptFile, CorruptObject
+from refs.errors import CorruptFile, CorruptObject, DagError
 from refs.files import Files
 from refs.ids import Oid
 
@@ -80,3 +81,14 @@ def read_form(files: Files, kind: Kind, oid: Oid, form: Form) -> bytes:
     if form is Form.PLAIN and sha256(raw).hexdigest() != oid:
         raise CorruptObject(kind, oid, "its bytes have another hash")
     return raw
+
+
+def recorded(files: Files) -> set[tuple[Kind, Oid]]:
+    """What stands in the journal: the files of it may be half written, until a checkpoint has synced them."""
+    journal = Journal(files, bytes(16))
+    try:
+        return {(each.kind, each.oid) for record, _ in journal.records() for each in record.objects}
+    except (DagError, FileNotFoundError):
+        return set()  # the journal's own check tells
+    finally:
+        journal.close()

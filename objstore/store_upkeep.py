@@ -38,7 +38,7 @@ class StoreUpkeep(StoreBase):
         from objstore.findings import Level  # noqa: PLC0415
         from objstore.fsck import check  # noqa: PLC0415
 
-        return check(self._storage.files, Level.FULL if level is None else level, progress)
+        return check(self._storage.files, Level(level or Level.FULL), progress)
 
     def repair(self, *, progress: Progress | None = None) -> Repaired:
         """Mend what has a good copy; see `objstore.repair`."""

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from objstore.audit import name_rows
 from objstore.canonical import condense, message_content_hash
 from objstore.codec import decode, decode_tombstone, read_message
 from objstore.database import record_oid
@@ -23,7 +24,7 @@ from objstore.loose import Form, list_loose, loose_name, open_loose_payload
 from objstore.message import Message
 from objstore.node import Node
 from objstore.pack import Frame, PackReader, list_packs, pack_name
-from objstore.salvage import pack_frames, read_form
+from objstore.salvage import pack_frames, read_form, recorded
 from objstore.scan import admit, line_arrival, value_of
 from refs.errors import CorruptFile, CorruptObject, DagError, NotFound, Redacted
 from refs.files import Files
@@ -34,17 +35,6 @@ from refs.store import RefStore
 Progress = Callable[[str, int, int], None]
 _BATCH: Final = 5000
 _SLOTS: Final = {"instructions": "message", "tools": "payload"}
-
-
-def recorded(files: Files) -> set[tuple[Kind, Oid]]:
-    """What stands in the journal: the files of it may be half written, until a checkpoint has synced them."""
-    journal = Journal(files, bytes(16))
-    try:
-        return {(each.kind, each.oid) for record, _ in journal.records() for each in record.objects}
-    except (DagError, FileNotFoundError):
-        return set()  # the journal's own check tells
-    finally:
-        journal.close()
 
 
 def unfinished(name: str) -> Finding:
@@ -264,15 +254,16 @@ class Survey:
 
     def _records(self) -> Iterator[Finding]:
         """What calls, notes and condensed messages name and isn't there."""
+        missing = "substr(m.payload, 1, 16) NOT IN (SELECT id FROM payload_id)"
         with self.index.reading() as db:
+            name_rows(db, (Kind.MESSAGE, Kind.CALL))
             payloads = db.execute(
                 "SELECT lower(hex(i.id)), lower(hex(m.payload)) FROM message_payload m"
-                " JOIN message_id i ON i.row = m.message"
-                " WHERE substr(m.payload, 1, 16) NOT IN (SELECT id FROM payload_id)"
+                f" JOIN message_of i ON i.row = m.message WHERE {missing}"
             ).fetchall()
             calls = db.execute(
                 "SELECT lower(hex(i.id)), w.slot, lower(hex(w.id)) FROM call_waiting w"
-                " JOIN call_id i ON i.row = w.call"
+                " JOIN call_of i ON i.row = w.call"
             ).fetchall()
             notes = db.execute("SELECT count(*) FROM note_waiting").fetchone()[0]
         for message, payload in payloads:

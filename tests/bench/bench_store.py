@@ -295,7 +295,7 @@ def bench_gc(options: argparse.Namespace) -> None:
         take_in(store, generated(options.nodes))
         index = store.storage.index
 
-        heads = [row for each in store.conversations() if (row := index.row(Kind.NODE, each.head)) is not None]
+        heads = [index.row(Kind.NODE, each.head) or 0 for each in store.conversations()]
 
         def mark() -> None:
             Graph(index).mark((Kind.NODE, head) for head in heads)
