@@ -161,6 +161,7 @@ class Storage:
             return self.index.is_open
         with self.files.lock(LOCK, wait=not self.index.is_open) as held:
             if held:
+                self._seen = None  # a pack that was copied in leaves no mark in the journal
                 self._catch_up()
         return True
 

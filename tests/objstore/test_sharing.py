@@ -12,7 +12,7 @@ import pytest
 
 from objstore.kinds import Kind
 from objstore.store import Store
-from refs.errors import RefChanged
+from refs.errors import RefChanged, StorageFailure
 from refs.ids import ROOT
 from tests.storetools import init_quiet, quiet_store, say, talk, words_of
 
@@ -142,6 +142,23 @@ def test_an_index_that_another_object_made_anew_is_noticed_by_readers_and_writer
         other.reindex()
         assert words_of(store.load_chain(store.commit("main", talk("c")))) == ["a", "b", "c"]
         assert len(store.children(ROOT)) == len(other.children(ROOT)) == 2
+
+
+def test_a_record_that_was_taken_back_is_not_remembered_by_who_saw_it(store, tmp_path, monkeypatch):
+    store.commit("main", talk("a"))
+    with quiet_store(tmp_path / "store") as other:
+
+        def refuse(db, arrivals) -> None:
+            assert other.storage.journal.find(Kind.NODE, "f" * 64) is None  # having looked at all there is
+            raise StorageFailure("index", OSError(28, "full"))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.storage, "_admit_all", refuse)
+            with pytest.raises(StorageFailure):
+                store.commit("main", talk("b"))
+        head = store.commit("main", talk("quite", "another", "one"))
+        assert words_of(other.load_chain(head)) == ["a", "quite", "another", "one"]
+        assert {other.message(other.node(entry.id).message) for entry in other.walk(head)}
 
 
 def test_a_forked_child_reads_and_writes_and_so_does_its_parent(store, tmp_path):
