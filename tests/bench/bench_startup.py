@@ -40,7 +40,7 @@ def main() -> None:
             subprocess.run(command, env=environ, check=True, stdout=subprocess.DEVNULL)
             return time.perf_counter() - start
 
-        history = "\n".join('{"role": "user", "content": "message %d"}' % i for i in range(MESSAGES))
+        history = "\n".join(f'{{"role": "user", "content": "message {i}"}}' for i in range(MESSAGES))
         dag = [sys.executable, "-c", PROGRAM]
         subprocess.run([*dag, "init"], env=environ, check=True, stdout=subprocess.DEVNULL)
         subprocess.run(
