@@ -61,12 +61,13 @@ class Graph:
         with index.reading() as db:
             db.execute("BEGIN")
             try:
-                self.locs = {kind: _by_row(db, kind, "row", "loc") for kind in Kind}
+                self.locs = {kind: _by_row(db, kind) for kind in Kind}
                 """Where each object stands; 0 for a row that is empty."""
                 self._read_nodes(db)
                 self._read_calls(db)
                 self.note_nodes, self.note_notes = array("q"), array("q")
-                for node, note in db.execute("SELECT n.node, n.note FROM note_node n JOIN node ON row = node"):
+                known = (len(self.parent),)
+                for node, note in db.execute("SELECT node, note FROM note_node WHERE node < ?", known):
                     self.note_nodes.append(node)
                     self.note_notes.append(note)
                 self._payloads: dict[int, list[int]] = {}
@@ -80,12 +81,12 @@ class Graph:
         self._children: tuple[array[int], array[int]] | None = None
 
     def _read_nodes(self, db: sqlite3.Connection) -> None:
-        size = len(self.locs[Kind.NODE])
-        self.parent, self.message = array("q", [_ABSENT]) * size, array("q", [0]) * size
-        self.parent[0] = 0
-        for row, parent, message in db.execute("SELECT row, parent, message FROM node"):
-            self.parent[row] = parent
-            self.message[row] = message
+        locs = self.locs[Kind.NODE]
+        parents, messages = array("q", [_ABSENT]) * len(locs), array("q", [0]) * len(locs)
+        parents[0] = 0
+        for row, parent, message, loc in db.execute("SELECT row, parent, message, loc FROM node"):
+            parents[row], messages[row], locs[row] = parent, message, loc
+        self.parent, self.message = parents, messages
         self._caller: dict[int, int] = dict(db.execute("SELECT node, by FROM called"))
         self._called: dict[int, list[int]] = {}
         for node, by in self._caller.items():
@@ -211,9 +212,10 @@ class Graph:
         return self._children
 
 
-def _by_row(db: sqlite3.Connection, table: str, row: str, column: str) -> array[int]:
-    size: int = db.execute(f"SELECT coalesce(max({row}), 0) + 1 FROM {table}").fetchone()[0]
-    values: array[int] = array("q", [0]) * size
-    for at, value in db.execute(f"SELECT {row}, {column} FROM {table}"):
-        values[at] = value
-    return values
+def _by_row(db: sqlite3.Connection, kind: Kind) -> array[int]:
+    size: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0]
+    locs: array[int] = array("q", [0]) * size
+    if kind is not Kind.NODE:  # those are read with their edges
+        for row, loc in db.execute(f"SELECT row, loc FROM {kind}"):
+            locs[row] = loc
+    return locs

@@ -301,8 +301,10 @@ def bench_gc(options: argparse.Namespace) -> None:
             Graph(index).mark((Kind.NODE, head) for head in heads)
 
         millions = options.nodes / 1e6
-        marking = took(mark)
-        row(f"mark of {options.nodes:,} nodes", f"{marking:.2f} s", f"{marking / millions:.1f} s a million")
+        start = time.process_time()
+        mark()
+        marking = time.process_time() - start
+        row(f"mark of {options.nodes:,} nodes", f"{marking:.2f} s of CPU", f"{marking / millions:.1f} s a million")
         start = time.process_time()
         store.reindex()
         row(

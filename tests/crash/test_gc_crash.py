@@ -13,7 +13,6 @@ from objstore.store import Store
 from tests.crash.test_power import Trials, base, boots, tell  # noqa: F401  two of them are fixtures
 from tests.storetools import picture, quiet_store, say, talk
 
-
 CHECK_EVERY = 3
 """So many states are looked at before one is read whole by fsck, and gc run in it."""
 
