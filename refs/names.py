@@ -31,7 +31,11 @@ MAX_REF_BYTES: Final = len(REMOTES) + MAX_REMOTE_NAME_BYTES
 _CLASSES: Final = frozenset({"conversations", "descriptions", "tags", "remotes"})
 _CLASS = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
 # Names that no rule about characters or components can refuse: nearly all, so the rules are skipped.
-_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(?:/[A-Za-z0-9_-]+)*", re.ASCII)
+_PLAIN = re.compile(
+    r"(?!.*\.[Ll][Oo][Cc][Kk](?:/|\Z))[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*"
+    r"(?:/[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*)*",
+    re.ASCII,
+)
 _DEVICES: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³")}
 )
