@@ -54,9 +54,14 @@ def _written(path: str) -> os.stat_result:
         os.close(fd)
 
 
-def packs(folder: Path) -> int:
-    """Bytes of a store's packs alone."""
-    return sum(path.stat().st_size for path in folder.rglob("*.pack"))
+def shares(folder: Path) -> dict[str, int]:
+    """Bytes of our own store by what they are for."""
+    found = {"packs": 0, "index": 0, "refs, reflog and the rest": 0}
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith(_NOT_COUNTED):
+            part = "packs" if path.suffix == ".pack" else "index" if path.name.startswith("index") else None
+            found[part or "refs, reflog and the rest"] += path.stat().st_size
+    return found
 
 
 def limit(chats: Iterable[Chat]) -> tuple[int, int]:

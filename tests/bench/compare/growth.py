@@ -42,10 +42,11 @@ class Grower:
     def close(self) -> None:
         self._ours.close()
 
-    def prefix(self) -> Prefix:
-        """A search in the store, as large as it is now."""
+    def prefixes(self) -> Iterator[Prefix]:
+        """Searches in the store as it is now: a quarter is missing, and, as usual, only the last message."""
         history = [each for chat in self._held for each in chat.messages][:_HISTORY_MESSAGES]
-        return prefix(self._ours, history, self._nodes, max(5, self._rounds * 3))
+        for stored in (len(history) * 3 // 4, len(history) - 1):
+            yield prefix(self._ours, history, stored, self._nodes, max(5, self._rounds * 3))
 
     def _fill(self, nodes: int) -> None:
         while self._nodes < nodes:

@@ -13,18 +13,15 @@ from tests.bench.compare.results import Prefix, Work
 from tests.bench.compare.timing import Prepare, in_turns
 
 
-def prefix(ours: Ours, history: Sequence[Plain], nodes: int, rounds: int) -> Prefix:
-    """A quarter of the history is missing; the store holds `nodes` others."""
+def prefix(ours: Ours, history: Sequence[Plain], stored: int, nodes: int, rounds: int) -> Prefix:
+    """The first `stored` messages of the history are there; the store holds `nodes` others."""
     store, index = ours.store, ours.store.storage.index
-    stored = len(history) * 3 // 4
     store.save_with_dedup(ours.native(history[:stored]))
     known = ours.native(history)
     ids = node_ids(known)
-
-    def checks(messages: Sequence[Message]) -> int:
-        before = store.prefix_checks
-        store.find_longest_existing_prefix(messages)
-        return store.prefix_checks - before
+    before = store.prefix_checks
+    store.find_longest_existing_prefix(known)
+    checks = store.prefix_checks - before
 
     def one_by_one(ids: Sequence[NodeId]) -> None:
         """One SELECT a message, until one is missing."""
@@ -42,7 +39,7 @@ def prefix(ours: Ours, history: Sequence[Plain], nodes: int, rounds: int) -> Pre
         ),
     }
     work = Work("the longest stored prefix", "search", in_turns(contestants, rounds))
-    return Prefix(nodes, len(history), checks(known[:stored]), checks(known), work)
+    return Prefix(nodes, len(history), stored, checks, work)
 
 
 def _once(act: Callable[[], object]) -> Callable[[], int]:

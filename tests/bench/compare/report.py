@@ -37,6 +37,7 @@ def write(results: Results) -> tuple[str, dict[str, str]]:
         "## Who takes part",
         _peers(results),
         "## What the project promises itself",
+        "The bounds are those of a full run; a quick one has smaller corpora and stores.",
         _aims(results),
     ]
     for title, keys, plotted in _SECTIONS:
@@ -47,8 +48,8 @@ def write(results: Results) -> tuple[str, dict[str, str]]:
     blocks += ["## Histories of no conversation, sent again", *_resends(results)]
     blocks += ["## Size on disk", *_all_sizes(results, plots)]
     blocks += ["## As the store grows", *_growth(results, plots)]
-    if results.prefix is not None:
-        blocks += _prefix(results.prefix)
+    for prefix in results.prefixes:
+        blocks += _prefix(prefix)
     blocks += ["## Start-up of the command line", *_work(results.work["startup"], base="import click")]
     blocks += ["## Where our microseconds go"]
     for profile in results.profiles:
@@ -164,7 +165,8 @@ def _sizes(sizes: Sizes) -> Iterator[str]:
         else:
             rows.append((name, f"can't: {use}", "", ""))
     packs = f"{sizes.packs / sizes.limit:.2f} times the limit"
-    rows.append(("the packs of msgdag alone", size(sizes.packs), "", packs))
+    for part, used in sizes.shares.items():
+        rows.append((f"of msgdag: {part}", size(used), "", packs if part == "packs" else ""))
     rows.append(("limit: the unique messages, `zstd -19 --long=27`", size(sizes.limit), "", ""))
     rows.append(("the unique messages as JSON Lines", size(sizes.lines), "", ""))
     yield _table(("after gc, all synced", "bytes", "of the disk", "times msgdag"), rows)
@@ -193,11 +195,8 @@ def _growth(results: Results, plots: dict[str, str]) -> Iterator[str]:
 
 
 def _prefix(found: Prefix) -> Iterator[str]:
-    yield f"### The longest stored prefix of {found.messages:,} messages, {found.nodes:,} nodes in the store"
-    yield (
-        f"A quarter of the history is missing. Existence checks: {found.checks_most}; "
-        f"{found.checks_known} where all is stored."
-    )
+    yield f"### The longest stored prefix: {found.stored:,} of {found.messages:,} messages, {found.nodes:,} nodes"
+    yield f"Existence checks: {found.checks}."
     yield from list(_work(found.work, base="search, ids at hand"))[1:]
 
 

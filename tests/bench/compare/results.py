@@ -28,13 +28,21 @@ class Work:
 
 @dataclass(slots=True)
 class Sizes:
-    """What one corpus takes. `lines` and `limit`: its unique messages as one file, raw and at zstd's best."""
+    """What one corpus takes; `shares` tells what our own bytes are for.
+
+    `lines` and `limit` are its unique messages as one file, as they are and at zstd's best.
+    """
 
     title: str
     usages: dict[str, Usage | str]
-    packs: int
+    shares: dict[str, int]
     lines: int
     limit: int
+
+    @property
+    def packs(self) -> int:
+        """Of our own store."""
+        return self.shares["packs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +62,12 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The longest stored prefix of a history, against one SELECT a message. Checks are existence checks."""
+    """The longest stored prefix of a history of which so many are stored: a search against a SELECT for each."""
 
     nodes: int
     messages: int
-    checks_known: int
-    checks_most: int
+    stored: int
+    checks: int
     work: Work
 
 
@@ -87,5 +95,6 @@ class Results:
     work: dict[str, Work] = field(default_factory=dict)
     sizes: dict[str, Sizes] = field(default_factory=dict)
     growth: list[Growth] = field(default_factory=list)
-    prefix: Prefix | None = None
+    prefixes: list[Prefix] = field(default_factory=list)
+    session_turns: int = 0
     profiles: list[Profile] = field(default_factory=list)

@@ -89,6 +89,7 @@ class _Session(_Step):
 
     def do(self) -> None:
         session = self.corpora.session
+        self.results.session_turns = len(session.messages) // 2
         with work.open_all(self.kinds, self.folder) as peers:
             outcomes = work.session_turns(peers, session, self.sizes.rounds)
             for peer in peers.values():
@@ -202,7 +203,7 @@ class _Growing(_Step):
         grower = Grower(self.folder, self.sizes.rounds)
         try:
             self.results.growth = list(grower.grow(self.sizes.growth))
-            self.results.prefix = grower.prefix()
+            self.results.prefixes = list(grower.prefixes())
         finally:
             grower.close()
 
