@@ -121,7 +121,7 @@ class Survey:
             name = loose_name(kind, oid, form)
             try:
                 if kind is Kind.PAYLOAD:
-                    self._read_payload(oid)
+                    self._read_payload(oid, form)
                     batch.append(Arrival(kind, oid, place_loose(form)))
                 else:
                     raw = read_form(self._files, kind, oid, form)
@@ -143,8 +143,11 @@ class Survey:
         with self.index.changing() as db:
             self._left += admit(self.index, db, arrivals)
 
-    def _read_payload(self, oid: Oid) -> None:
-        if self._full:
+    def _read_payload(self, oid: Oid, form: Form) -> None:
+        if form is Form.TOMBSTONE:
+            if decode_tombstone(Kind.PAYLOAD, read_form(self._files, Kind.PAYLOAD, oid, form)).id != oid:
+                raise CorruptObject(Kind.PAYLOAD, oid, "a tombstone of another payload")
+        elif self._full:
             with open_loose_payload(self._files, oid) as stream:
                 while stream.read(CHUNK_BYTES):
                     pass

@@ -13,6 +13,7 @@ from objstore.fsck import check
 from objstore.kinds import Kind
 from objstore.loose import loose_name
 from objstore.message import AttachmentPart, Message
+from objstore.records import Tombstone
 from objstore.repair import repair
 from objstore.store import Store
 from refs.errors import DagError
@@ -174,6 +175,17 @@ def test_a_payload_that_is_gone_or_changed(store):
     assert names(store) == []
     path.unlink()
     assert "missing-payload" in names(store, Level.CONNECTIVITY)
+
+
+def test_a_tombstone_in_the_place_of_a_payload(store):
+    (path,) = Path(store.path).joinpath("objects/payloads").rglob("*.zst")
+    payload = path.name.removesuffix(".zst")
+    tombstone = path.with_name(f"{payload}.tombstone.zst")
+    path.unlink()
+    for oid, found in ((payload, []), ("0" * 64, ["bad-object", "missing-payload"])):
+        tombstone.write_bytes(compress(Tombstone(Kind.PAYLOAD, oid, NOW, "erased").canonical()))
+        tombstone.chmod(0o600)
+        assert names(store, Level.CONNECTIVITY) == found
 
 
 def test_a_condensed_message_that_names_another_payload(store):
