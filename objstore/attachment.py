@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import FrozenInstanceError
 from typing import Any, BinaryIO, NoReturn
@@ -102,7 +100,7 @@ class Attachment:
             "type": self.type,
             "url": self.url,
             "path": self.path,
-            "content": base64.b64encode(content).decode("ascii") if content else None,
+            "content": base64_of(content).decode("ascii") if content else None,
         }
         return {key: value for key, value in given.items() if value is not None}
 
@@ -154,21 +152,30 @@ class Attachment:
         return Attachment, (self.type, self.url, self.path, self.content)
 
 
+def base64_of(data: bytes | memoryview) -> bytes:
+    """Standard padded base64."""
+    from base64 import b64encode  # noqa: PLC0415  1 ms to import, and few messages hold bytes
+
+    return b64encode(data)
+
+
 def write_base64(attachment: Attachment) -> bytes:
     """The `"content":…` member in full: the contract's form."""
-    return b'"content":"' + base64.b64encode(attachment.content or b"") + b'"'
+    return b'"content":"' + base64_of(attachment.content or b"") + b'"'
 
 
 def _bytes_of(value: object) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
+    from base64 import b64decode  # noqa: PLC0415  see `base64_of`
+
     encoded = text(value, "content")
     try:
-        raw = base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError) as error:
+        raw = b64decode(encoded, validate=True)
+    except ValueError as error:  # binascii.Error is one
         raise InvalidValue("content", "not standard padded base64") from error
     tail = raw[len(raw) - (len(raw) % 3 or 3) :] if raw else b""
-    if base64.b64encode(tail).decode("ascii") != encoded[-4:]:
+    if base64_of(tail).decode("ascii") != encoded[-4:]:
         # Unused bits in the last digit would give two texts for the same bytes.
         raise InvalidValue("content", "not standard padded base64 (unused bits are set)")
     return raw

@@ -7,14 +7,13 @@ replaced by the id of a payload object.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
-from objstore.attachment import Attachment, ContentWriter, write_base64
+from objstore.attachment import Attachment, ContentWriter, base64_of, write_base64
 from objstore.jsonvalue import Json, dumps, dumps_text
 from objstore.limits import CHUNK_BYTES, PAYLOAD_THRESHOLD_BYTES
 from objstore.message import Message, TextPart
@@ -150,13 +149,13 @@ def _feed_base64(feed: Callable[[bytes], None], attachment: Attachment) -> None:
     if stream is None:
         view = memoryview(attachment.content or b"")
         for start in range(0, len(view), CHUNK_BYTES):
-            feed(base64.b64encode(view[start : start + CHUNK_BYTES]))
+            feed(base64_of(view[start : start + CHUNK_BYTES]))
         return
     with stream:
         rest = b""  # what a short read leaves over: the next piece begins with it
         while chunk := stream.read(CHUNK_BYTES):
             chunk = rest + chunk
             whole = len(chunk) - len(chunk) % 3
-            feed(base64.b64encode(memoryview(chunk)[:whole]))
+            feed(base64_of(memoryview(chunk)[:whole]))
             rest = chunk[whole:]
-        feed(base64.b64encode(rest))
+        feed(base64_of(rest))

@@ -21,7 +21,17 @@ finally:
 
 STORES = {"dataclasses", "hashlib", "json", "orjson", "sqlite3", "zstandard"}
 """What opening a store takes."""
-STANDARD_LIBRARY = {"asyncio", "calendar", "email", "http", "pathlib", "secrets", "subprocess", "tomllib"}
+STANDARD_LIBRARY = {
+    "asyncio",
+    "base64",
+    "calendar",
+    "email",
+    "http",
+    "pathlib",
+    "secrets",
+    "subprocess",
+    "tomllib",
+}
 """What a log does without. `pathlib` brings urllib with it."""
 LIBRARIES = {"obstore", "ulid"}
 WRITING = {
