@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from objstore.limits import MAX_DATABASE_COPY_BYTES, MAX_RECORD_BYTES
 from objstore.transcripts.files import LocalFile, local_path
-from objstore.transcripts.peek import SQLITE_MAGIC
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.source import Source, SourceFile
 from refs.errors import CorruptFile, DagError, LimitExceeded, StorageFailure
 

@@ -21,8 +21,8 @@ from objstore.transcripts.exports import title_from
 from objstore.transcripts.graph import heads_of
 from objstore.transcripts.langchain_messages import call_of, fields_of, read_message, time_in
 from objstore.transcripts.langgraph_values import Overwrite, decode
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, SourceCall, Transcript
-from objstore.transcripts.peek import SQLITE_MAGIC
 from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner, bounded
 from refs.errors import DagError, InvalidValue

@@ -15,8 +15,8 @@ from objstore.transcripts.databases import Database, Row, Value, open_database, 
 from objstore.transcripts.graph import heads_of
 from objstore.transcripts.llm_parts import call_of, read_message
 from objstore.transcripts.llm_responses import read_logs, read_responses
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, Transcript
-from objstore.transcripts.peek import SQLITE_MAGIC
 from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner, bounded
 from refs.errors import DagError

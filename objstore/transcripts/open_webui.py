@@ -28,8 +28,8 @@ from objstore.transcripts.exports import (
 from objstore.transcripts.files import View
 from objstore.transcripts.graph import contract, heads_of, plant
 from objstore.transcripts.jsonfile import parse_json
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.model import Certainty, Entry, ReaderOutput, Skipped, SourceCall, Transcript
-from objstore.transcripts.peek import SQLITE_MAGIC
 from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner, bounded
 from refs.errors import DagError

@@ -16,9 +16,10 @@ from objstore.transcripts.build import time_of
 from objstore.transcripts.databases import Database, Row, open_database, split_databases, text_of
 from objstore.transcripts.draft import is_deep, mapping, sequence, string
 from objstore.transcripts.jsonfile import parse_json, read_json
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.model import Certainty, Head, ReaderOutput, Skipped, Transcript, Warn
 from objstore.transcripts.opencode_parts import Session
-from objstore.transcripts.peek import SQLITE_MAGIC, values_in
+from objstore.transcripts.peek import values_in
 from objstore.transcripts.source import Source, SourceFile
 from refs.errors import DagError
 

@@ -9,11 +9,11 @@ from typing import Final
 from objstore.jsonvalue import Json
 from objstore.limits import KIB, MAX_NESTING, MIB
 from objstore.transcripts.lines import skip_space
+from objstore.transcripts.magic import SQLITE_MAGIC
 from objstore.transcripts.source import SourceFile
 from refs.errors import DagError
 
 START_BYTES: Final = 64 * KIB
-SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _ENOUGH_BYTES: Final = 8 * KIB  # of structure, once long strings are shortened
 _MAX_READ_BYTES: Final = 32 * MIB
 _KEPT_BYTES: Final = 256  # of a long string

@@ -456,7 +456,7 @@ def test_lines_that_nobody_wrote_are_refused_and_nothing_else_happens(data):
 @pytest.fixture
 def pack(files) -> bytes:
     with PackWriter(files) as writer:
-        write_chain(writer, [say(f"{i} " + "x" * 50_000) for i in range(5)])
+        write_chain(writer, [say(f"{i} " + "x" * (FRAME_BYTES * 2 // 5)) for i in range(5)])  # three frames
         return files.read(pack_name(writer.finish().pack), MIB)
 
 
