@@ -1,4 +1,4 @@
-"""What the parts of `Store` share. What writes is imported by the first writer: most openings only read."""
+"""What the parts of `Store` share. What few uses of a store need is imported by the first."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from objstore.chain import Chains
 from objstore.storage import Storage
 
 if TYPE_CHECKING:
+    from objstore.hierarchy import Hierarchy
     from objstore.saving import Saver
 
 
@@ -18,6 +19,12 @@ class StoreBase:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._chains = Chains(storage.database, storage.index)
+
+    @cached_property
+    def _graph(self) -> Hierarchy:
+        from objstore.hierarchy import Hierarchy  # noqa: PLC0415  see above
+
+        return Hierarchy(self._storage.index)
 
     @cached_property
     def _saver(self) -> Saver:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from objstore.about import read_calls, rows_about
 from objstore.chain import node_ids
-from objstore.hierarchy import Hierarchy
 from objstore.message import Message
 from objstore.records import Call
 from objstore.store_base import StoreBase
@@ -97,7 +96,7 @@ class StoreCalls(StoreBase):
 
     def calls_along(self, head: NodeId) -> list[Call]:
         """The calls asked on the chain of a node or in what that chain asked for, oldest first."""
-        graph = Hierarchy(self._storage.index)
+        graph = self._graph
         path = graph.ancestors(self._chains.row(head))
         rows = {*path, *graph.asked_below(path).owners}
         found = {*graph.calls(rows), *graph.calls_at_root(rows)}
@@ -113,21 +112,21 @@ class StoreCalls(StoreBase):
 
     def called_from(self, node: NodeId) -> list[Spawn]:
         """The side chains that a node asked for, oldest first."""
-        called = Hierarchy(self._storage.index).called([self._chains.row(node)])
+        called = self._graph.called([self._chains.row(node)])
         return [self._spawn(row, node) for row in called]
 
     def caller(self, node: NodeId) -> Spawn | None:
         """What asked for the chain that a node is in: a chain inherits the nearest `called_by` before it."""
         found = None
         if node != ROOT:
-            found = Hierarchy(self._storage.index).caller(self._chains.row(node))
+            found = self._graph.caller(self._chains.row(node))
         return None if found is None else self._spawn(found[0], self._chains.id_of(found[1]))
 
     def side_chains(self, head: NodeId) -> list[SideChain]:
         """The side chains that a chain asked for, each followed by those that it asked for, a level deeper."""
         from objstore.exchange import SideChain  # noqa: PLC0415  most uses of a store ask for none
 
-        graph = Hierarchy(self._storage.index)
+        graph = self._graph
         asked = graph.asked_below(graph.ancestors(self._chains.row(head)))
         calls = Counter(asked.owners[row] for row in graph.asked_at(asked.owners) if row in asked.owners)
         messages = Counter(asked.owners.values())

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from objstore.hierarchy import Hierarchy
 from objstore.index import ROOT_ROW
 from objstore.message import Message
 from objstore.store_base import StoreBase
@@ -79,7 +78,7 @@ class StoreViews(StoreBase):
         The first message of a conversation has siblings only among the chains of the heads `among`: all
         conversations begin at the root.
         """
-        graph = Hierarchy(self._storage.index)
+        graph = self._graph
         row = self._chains.row(node)
         parent = self._storage.database.node(node).parent
         if parent == ROOT:
@@ -96,7 +95,7 @@ class StoreViews(StoreBase):
         Not so the first turn, or a system prompt before it: conversations that have nothing else in common
         begin there.
         """
-        graph = Hierarchy(self._storage.index)
+        graph = self._graph
         path = graph.ancestors(self._chains.row(head))[::-1]
         first = 0
         while first < len(path) and self._role(path[first]) in OPENING:

@@ -24,12 +24,13 @@ MAX_LINE_BYTES: Final = 4096
 
 _BLOCK_BYTES: Final = 1 << 16
 _NOTHING: Final = "0" * OID_DIGITS
-_LINE = re.compile(
+# Patterns as text: `re` compiles each, and keeps it, for the first who reads or writes a line.
+_LINE: Final = (
     rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}) ([0-9a-f]{64})"
     rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
 )
-_UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"  # compiled by the first writer
-_ESCAPE = re.compile(r"\\(\\|u[0-9a-f]{4})")
+_UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
+_ESCAPE: Final = r"\\(\\|u[0-9a-f]{4})"
 
 
 class ReflogEntry(NamedTuple):
@@ -49,14 +50,14 @@ def line(entry: ReflogEntry) -> bytes:
         reason = f"{reason[: MAX_REASON_CHARS - 1]}…"
     reason = re.sub(_UNSAFE, _escaped, reason)
     data = f"{entry.time} {entry.old or _NOTHING} {entry.new or _NOTHING} {entry.ref} {reason}".encode()
-    if _LINE.fullmatch(data) is None:
+    if _fields(data) is None:
         raise ValueError(f"not a reflog entry: {entry}")
     return data + b"\n"
 
 
 def parse_line(data: bytes) -> ReflogEntry:
     """A line, with or without its newline, as an entry; `ValueError` if it is damaged."""
-    match = _LINE.fullmatch(data.removesuffix(b"\n"))
+    match = _fields(data.removesuffix(b"\n"))
     if match is None:
         raise ValueError("not a line of the reflog")
     time, old, new, ref, reason = (group.decode() for group in match.groups())
@@ -64,7 +65,7 @@ def parse_line(data: bytes) -> ReflogEntry:
         name = check_ref_name(ref)
     except InvalidRefName as error:
         raise ValueError(str(error)) from error
-    return ReflogEntry(time, name, _side(old), _side(new), _ESCAPE.sub(_unescaped, reason))
+    return ReflogEntry(time, name, _side(old), _side(new), re.sub(_ESCAPE, _unescaped, reason))
 
 
 class Reflog:
@@ -100,13 +101,13 @@ class Reflog:
             # What stands before the first of these lines, or before what is no line, stays as it is.
             at = tail.find(b"\n") + 1 if start else 0
             for each in tail[at:].splitlines(keepends=True):
-                if each in mine or _LINE.fullmatch(each.removesuffix(b"\n")) is None or not each.endswith(b"\n"):
+                if each in mine or _fields(each.removesuffix(b"\n")) is None or not each.endswith(b"\n"):
                     break
                 at += len(each)
             kept = [
                 each
                 for each in tail[at:].splitlines(keepends=True)
-                if each not in mine and each.endswith(b"\n") and _LINE.fullmatch(each[:-1])
+                if each not in mine and each.endswith(b"\n") and _fields(each[:-1])
             ]
             wanted = b"".join([*kept, *lines])
             if tail[at:] != wanted:
@@ -142,7 +143,7 @@ class Reflog:
         self.damaged = 0
         oldest = since.encode()
         for data in self._backwards():
-            match = _LINE.fullmatch(data)
+            match = _fields(data)
             if match is None:
                 self.damaged += 1
             elif match[1] >= oldest:
@@ -159,7 +160,7 @@ class Reflog:
         oldest = before.encode()
         kept, dropped, refs_seen = [], 0, set()
         for data in self._backwards():
-            match = _LINE.fullmatch(data)
+            match = _fields(data)
             if match is not None and (match[1] >= oldest or (keep_last and match[4] not in refs_seen)):
                 kept.append(data + b"\n")
                 refs_seen.add(match[4])
@@ -234,6 +235,11 @@ def _whole(handle: Handle, end: int) -> int:
             return start + newline + 1
         end = start
     return 0
+
+
+def _fields(data: bytes) -> re.Match[bytes] | None:
+    """Time, both ids, ref and reason of a line without its newline; None if it is none."""
+    return re.fullmatch(_LINE, data)
 
 
 def _side(oid: str) -> Oid | None:

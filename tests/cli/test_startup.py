@@ -40,7 +40,7 @@ WRITING = {
 }  # fmt: skip
 OTHERS = {
     "cli.calls", "cli.graph", "cli.pager", "objstore.exchange", "objstore.fsck", "objstore.gc",
-    "objstore.importing", "objstore.repair", "objstore.rowreader", "objstore.stats", "objstore.transcripts",
+    "objstore.hierarchy", "objstore.importing", "objstore.repair", "objstore.rowreader", "objstore.stats", "objstore.transcripts",
     "objstore.transfer", "objstore.usage", "objstore.views",
 }  # fmt: skip
 
