@@ -40,8 +40,8 @@ WRITING = {
 }  # fmt: skip
 OTHERS = {
     "cli.calls", "cli.graph", "cli.pager", "objstore.exchange", "objstore.fsck", "objstore.gc",
-    "objstore.hierarchy", "objstore.importing", "objstore.repair", "objstore.rowreader", "objstore.stats", "objstore.transcripts",
-    "objstore.transfer", "objstore.usage", "objstore.views",
+    "objstore.hierarchy", "objstore.importing", "objstore.repair", "objstore.rowreader", "objstore.stats",
+    "objstore.transcripts", "objstore.transfer", "objstore.usage", "objstore.views",
 }  # fmt: skip
 
 
