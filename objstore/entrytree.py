@@ -6,9 +6,10 @@ A place is a number, in order of arrival. Two entries that say the same after th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
+from objstore.compact import Keyed, Numbers
 from refs.ids import ROOT, NodeId, Oid
 
 NOWHERE: Final = -1
@@ -17,7 +18,6 @@ NOWHERE: Final = -1
 _ID_BYTES: Final = 32
 _UNTOLD: Final = -1  # the time of a node whose entry tells none
 _NO_DIGITS: Final = str.maketrans("", "", "-:T.Z")
-_FIRST_SLOTS: Final = 64
 
 
 class EntryTree:
@@ -27,8 +27,8 @@ class EntryTree:
         self.parents: array[int] = array("i")
         self._ids = bytearray()
         self._times: array[int] = array("q")
-        self._by_id = _Numbers()
-        self._by_key = _Keyed()
+        self._by_id = Numbers()
+        self._by_key = Keyed()
         self.last = NOWHERE
         """The place of the entry that came last."""
 
@@ -95,59 +95,3 @@ def _time(digits: int) -> str:
     text = f"{digits:017d}"
     date, clock = f"{text[:4]}-{text[4:6]}-{text[6:8]}", f"{text[8:10]}:{text[10:12]}:{text[12:14]}.{text[14:]}"
     return f"{date}T{clock}Z"
-
-
-class _Numbers:
-    """A hash table of small numbers, at a tenth of what a dict takes. Who asks knows what they stand for."""
-
-    def __init__(self) -> None:
-        self._slots: array[int] = array("i", [-1]) * _FIRST_SLOTS
-        self._used = 0
-
-    def find(self, hashed: int, is_it: Callable[[int], bool]) -> int | None:
-        """The number of that hash which it is."""
-        slots, mask = self._slots, len(self._slots) - 1
-        at = hashed & mask
-        while (number := slots[at]) >= 0:
-            if is_it(number):
-                return number
-            at = (at + 1) & mask
-        return None
-
-    def add(self, hashed: int, number: int, hash_of: Callable[[int], int]) -> None:
-        """Take a number; `hash_of` gives the hashes of those that are here."""
-        if self._used * 3 >= len(self._slots) * 2:
-            old, self._slots = self._slots, array("i", [-1]) * (2 * len(self._slots))
-            for each in old:
-                if each >= 0:
-                    self._put(hash_of(each), each)
-        self._put(hashed, number)
-        self._used += 1
-
-    def _put(self, hashed: int, number: int) -> None:
-        slots, mask = self._slots, len(self._slots) - 1
-        at = hashed & mask
-        while slots[at] >= 0:
-            at = (at + 1) & mask
-        slots[at] = number
-
-
-class _Keyed:
-    """Places by key, of which only the hash is kept: it is Python's own, which nobody can foresee."""
-
-    def __init__(self) -> None:
-        self._hashes: array[int] = array("q")
-        self._places: array[int] = array("i")
-        self._numbers = _Numbers()
-
-    def add(self, key: str, place: int) -> None:
-        hashed = hash(key)
-        number = len(self._hashes)
-        self._hashes.append(hashed)
-        self._places.append(place)
-        self._numbers.add(hashed, number, self._hashes.__getitem__)
-
-    def find(self, key: str) -> int | None:
-        hashed, hashes = hash(key), self._hashes
-        number = self._numbers.find(hashed, lambda each: hashes[each] == hashed)
-        return None if number is None else self._places[number]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import BinaryIO, Final
 
+from objstore.compact import Texts
 from objstore.jsonvalue import Json, dumps
 from objstore.transcripts.build import text_of
 from objstore.transcripts.draft import mapping, string
@@ -44,8 +45,9 @@ class Kind(IntEnum):
 class Above(IntEnum):
     """What a record says about its parent where it names none."""
 
-    NOTHING = 0  # it has no such member: it follows the record before it
-    ROOT = 1
+    ROOT = -1
+    NOTHING = -2  # it has no such member: it follows the record before it
+    UNKNOWN = -3  # and below: it names one that has not come yet, see `Rows.unknown`
 
 
 @dataclass(slots=True)
@@ -53,21 +55,21 @@ class Rows:
     """Columns, one place for each record that is a message or stands between messages."""
 
     files: list[SourceFile] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    above: list[str | Above] = field(default_factory=list)
+    keys: Texts = field(default_factory=Texts)
+    above: array[int] = field(default_factory=lambda: array("i"))  # the parent's row, or one of `Above`
+    unknown: list[str] = field(default_factory=list)
     kind: bytearray = field(default_factory=bytearray)
     named: bytearray = field(default_factory=bytearray)  # whether the record has a uuid of its own
     summary: set[int] = field(default_factory=set)  # prompts that hold what a compaction left
-    file: array[int] = field(default_factory=lambda: array("l"))
-    line: array[int] = field(default_factory=lambda: array("l"))
+    file: array[int] = field(default_factory=lambda: array("i"))
+    line: array[int] = field(default_factory=lambda: array("i"))
     offset: array[int] = field(default_factory=lambda: array("q"))
-    index: array[int] = field(default_factory=lambda: array("l"))
-    session: array[int] = field(default_factory=lambda: array("l"))
-    lane: array[int] = field(default_factory=lambda: array("l"))
-    response: array[int] = field(default_factory=lambda: array("l"))  # -1: none
+    index: array[int] = field(default_factory=lambda: array("i"))
+    session: array[int] = field(default_factory=lambda: array("i"))
+    lane: array[int] = field(default_factory=lambda: array("i"))
+    response: array[int] = field(default_factory=lambda: array("i"))  # -1: none
     time: array[int] = field(default_factory=lambda: array("q"))  # a hash of it, 0: none
     digest: array[int] = field(default_factory=lambda: array("q"))
-    by_key: dict[str, int] = field(default_factory=dict)
     copies: dict[int, set[int]] = field(default_factory=dict)  # the other sessions that repeat a record
     sessions: list[str] = field(default_factory=list)
     lanes: list[str] = field(default_factory=lambda: [""])
@@ -89,10 +91,23 @@ class Rows:
         name = self.sessions[session]
         titles = self.titles.get(name, {})
         for leaf, summary in self.summaries:
-            row = self.by_key.get(leaf) if leaf is not None else None
+            row = self.keys.find(leaf) if leaf is not None else None
             if (row is not None and self.session[row] == session) or (leaf is None and len(self.sessions) == 1):
                 titles.setdefault(0, summary)
         return titles[max(titles)] if titles else None
+
+    def named_parent(self, row: int) -> tuple[str | None, int | None]:
+        """(the key that a record names as its parent where that isn't there, the parent's row)."""
+        above = self.above[row]
+        if above <= Above.UNKNOWN:
+            name = self.unknown[Above.UNKNOWN - above]
+            found = self.keys.find(name)
+            return (name if found is None else None), found
+        return None, (above if above >= 0 else None)
+
+    def names_parent(self, row: int) -> bool:
+        """Whether a record names its parent."""
+        return self.above[row] not in (Above.ROOT, Above.NOTHING)
 
     def is_message(self, row: int) -> bool:
         return self.kind[row] in (Kind.PROMPT, Kind.RESULT, Kind.ASSISTANT)
@@ -174,7 +189,7 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
     session = interned.session(string(value.get("sessionId")))
     content = mapping(message).get("content")
     digest = _hash(content)
-    known = rows.by_key.get(uuid) if uuid else None
+    known = rows.keys.find(uuid) if uuid else None
     if known is not None:
         if rows.digest[known] != digest or rows.kind[known] != kind:
             warn("duplicate-uuid-conflict", record.place, f"{uuid[:80]}: the first one is kept")
@@ -183,10 +198,9 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
         return
     row = len(rows.keys)
     key = uuid or f"{rows.files[file].name}#{record.line}.{record.index}"
-    while key in rows.by_key:
+    while key in rows.keys:
         key += "~"
-    rows.by_key[key] = row
-    rows.keys.append(key)
+    rows.keys.add(key)
     rows.above.append(_above(rows, value, kind))
     rows.kind.append(kind)
     rows.named.append(bool(uuid))
@@ -219,13 +233,16 @@ def _kind_of(value: Mapping[str, Json]) -> Kind:
     return Kind.EVENT
 
 
-def _above(rows: Rows, value: Mapping[str, Json], kind: Kind) -> str | Above:
+def _above(rows: Rows, value: Mapping[str, Json], kind: Kind) -> int:
     name = value.get("parentUuid")
     if name is None and kind is Kind.BOUNDARY:
         name = value.get("logicalParentUuid")
     if isinstance(name, str) and name:
-        known = rows.by_key.get(name)
-        return name if known is None else rows.keys[known]  # the same object: one copy of each uuid
+        known = rows.keys.find(name)
+        if known is None:
+            rows.unknown.append(name)
+            return Above.UNKNOWN - (len(rows.unknown) - 1)
+        return known
     return Above.ROOT if "parentUuid" in value else Above.NOTHING
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -195,15 +196,14 @@ def unpaired_tools(
     something follows it that is not an answer (`answering`); at the end of a branch it may still be answered.
     """
     order = parents_first(parents)
-    span = _spans(parents)
+    span = _Spans(parents, order)
     calls: dict[str, list[tuple[K, list[bool]]]] = {}
     for key, call_id in used.calls:
         calls.setdefault(call_id, []).append((key, [False]))
     for key, call_id in used.results:
-        first = span[key][0]
         if len(calls.get(call_id, ())) > _MAX_SAME_CALLS:
             continue  # an id that says nothing; comparing each with each would take for ever
-        above = [done for asked, done in calls.get(call_id, ()) if span[asked][0] <= first <= span[asked][1]]
+        above = [done for asked, done in calls.get(call_id, ()) if span.holds(asked, key)]
         if above:
             next((each for each in reversed(above) if not each[0]), above[-1])[0] = True
         else:
@@ -218,18 +218,28 @@ def unpaired_tools(
                 yield "unanswered-tool-call", key, call_id
 
 
-def _spans(parents: Mapping[K, K | None]) -> dict[K, tuple[int, int]]:
-    """For each key the first and last number of its subtree, numbered parents first: who is above whom."""
-    below = children_of(parents)
-    spans: dict[K, tuple[int, int]] = {}
-    started: dict[K, int] = {}
-    stack = list(reversed(below.get(None, ())))
-    while stack:
-        key = stack[-1]
-        if key in started:
-            stack.pop()
-            spans[key] = (started[key], len(started) - 1)
-        else:
-            started[key] = len(started)
-            stack.extend(reversed(below.get(key, ())))
-    return spans
+class _Spans(Generic[K]):
+    """Who is above whom: the first and last number of each key's subtree, numbered parents first."""
+
+    def __init__(self, parents: Mapping[K, K | None], order: list[K]) -> None:
+        self._place = place = {key: i for i, key in enumerate(order)}
+        self._size = size = array("i", [1]) * len(order)
+        for i in range(len(order) - 1, -1, -1):
+            above = parents[order[i]]
+            if above is not None:
+                size[place[above]] += size[i]
+        self._first = first = array("i", bytes(4 * len(order)))
+        free, roots = array("i", first), 0  # the next number below each
+        for i, key in enumerate(order):
+            above = parents[key]
+            if above is None:
+                first[i], roots = roots, roots + size[i]
+            else:
+                first[i] = free[place[above]]
+                free[place[above]] += size[i]
+            free[i] = first[i] + 1
+
+    def holds(self, above: K, key: K) -> bool:
+        """Whether a key is `above` or somewhere below it."""
+        i, number = self._place[above], self._first[self._place[key]]
+        return self._first[i] <= number < self._first[i] + self._size[i]
