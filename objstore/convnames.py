@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
@@ -10,7 +11,6 @@ from objstore.transcripts.model import Transcript
 from refs.errors import InvalidRefName
 from refs.ids import NodeId
 from refs.names import CONVERSATIONS, check_ref_name
-from refs.taken import NameSet
 
 DEFAULT_PATTERN: Final = "{format}/{id}"
 PLACEHOLDERS: Final = ("format", "id", "title")
@@ -46,10 +46,10 @@ def conversation_name(pattern: str, transcript: Transcript) -> str:
         return f"{transcript.format}/x-{_hash(transcript.id)[:16]}"
 
 
-def beside(taken: NameSet, name: str) -> str:
+def beside(is_free: Callable[[str], bool], name: str) -> str:
     """`name`, or where it can't stand beside the conversations that there are, one that can."""
     for each in (name, f"{name}-{_hash(name)[:6]}", f"imported-{_hash(name)[:16]}"):
-        if taken.conflict(CONVERSATIONS + each) is None:
+        if is_free(each):
             return each
     return name
 

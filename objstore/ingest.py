@@ -28,7 +28,7 @@ from objstore.transaction import Batch
 from objstore.transcripts.model import IMPORTER, Entry, Head, Transcript, Warn
 from refs.errors import Conflict, InvalidValue
 from refs.ids import NodeId, Oid
-from refs.names import CONVERSATIONS, RefName, conversation_ref, description_ref
+from refs.names import RefName, conversation_ref, description_ref
 from refs.taken import NameSet
 
 CHUNK_ENTRIES: Final = 1000
@@ -75,8 +75,9 @@ class Ingest:
         self._transaction = store.transaction()
         self._bytes = 0
         self._moved: set[RefName] = set()
-        self._heads: dict[str, dict[str, NodeId]] | None = None  # by the transcript's own name
-        self._taken = NameSet()
+        self._heads: dict[str, NodeId] | None = None
+        self._branches: dict[str, list[str]] = {}  # by the name of the conversation that they belong to
+        self._made = NameSet()  # since the last commit
         self._pending: set[NodeId] = set()
         self.commits = 0
         """How often what was taken in has been committed: all that was added before the last is durable."""
@@ -112,7 +113,7 @@ class Ingest:
         if self._dry_run:
             return
         batch, self._transaction = self._transaction.batch, self._store.transaction()
-        self._bytes, self._moved, self._pending = 0, set(), set()
+        self._bytes, self._moved, self._pending, self._made = 0, set(), set(), NameSet()
         try:
             self._store.storage.commit(batch)
         except Conflict:
@@ -209,17 +210,27 @@ class Ingest:
 
     def _name(self, transcript: Transcript) -> str:
         name = conversation_name(self._pattern, transcript)
-        return name if name in self._known_heads() else beside(self._taken, name)
+        return name if name in self._known_heads() else beside(self._is_free, name)
 
-    def _known_heads(self) -> dict[str, dict[str, NodeId]]:
-        """The heads of all conversations, by the name without its branches' endings."""
+    def _is_free(self, name: str) -> bool:
+        """Whether a conversation of this name could stand beside those that there are."""
+        ref = conversation_ref(name)
+        return self._made.conflict(ref) is None and self._store.storage.refs.conflict(ref) is None
+
+    def _known_heads(self) -> dict[str, NodeId]:
+        """The heads of all conversations."""
         if self._heads is None:
-            self._heads, self._taken = {}, NameSet()
-            for ref, oid in self._store.refs(CONVERSATIONS):
-                short = ref.removeprefix(CONVERSATIONS)
-                self._taken.add(ref)
-                self._heads.setdefault(family(short), {})[short] = NodeId(oid)
+            self._heads, self._branches = {}, {}
+            for each in self._store.conversations():
+                self._keep(each.name, each.head)
         return self._heads
+
+    def _keep(self, name: str, head: NodeId) -> None:
+        """Know where a conversation is."""
+        heads = self._known_heads()
+        if name not in heads and (own := family(name)) != name:
+            self._branches.setdefault(own, []).append(name)
+        heads[name] = head
 
     def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
         """Move or make the conversations of a transcript, its active head's first."""
@@ -230,7 +241,9 @@ class Ingest:
                 ends.setdefault(place, head)
         if not ends and len(tree):
             ends[tree.last] = None
-        known = self._known_heads().setdefault(done.name, {})
+        heads = self._known_heads()
+        names = (done.name, *self._branches.get(done.name, ()))
+        known = {name: heads[name] for name in names if name in heads}
         branches = Branches(self._store, tree, known, done.name)
         if branches.elsewhere and not self._dry_run:
             self.flush()  # what is compared must be stored
@@ -256,9 +269,10 @@ class Ingest:
                 transcript.warn("name-taken", transcript.place, names[-1])
                 return
             self._move(name, None, node)
-            self._taken.add(conversation_ref(name))
+            self._made.add(conversation_ref(name))
             done.created.append(name)
         branches.move(name, place)
+        self._keep(name, node)
         self._describe(transcript, tree, done, name, head)
 
     def _move(self, name: str, old: NodeId | None, new: NodeId) -> None:

@@ -177,6 +177,11 @@ class RefStore:
             deleted = [move.ref for move in moves if move.expected is not None and move.new is None]
             self._check_names(created, deleted)
 
+    def conflict(self, ref: RefName) -> str | None:
+        """Why a new ref of this name can't stand beside those that there are, or None. Takes no lock."""
+        loose, packed = self._taken()
+        return loose.conflict(ref) or packed.conflict(ref)
+
     def apply(self, moves: Sequence[Move], *, durable: bool = False) -> None:
         """Make every move, whatever is there: doing it again changes nothing. `check` comes before.
 
