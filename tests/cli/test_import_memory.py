@@ -1,0 +1,61 @@
+"""Large files are ordinary: what an import holds in memory does not follow the size of the file.
+
+The whole gigabyte is read where MSGDAG_GIGABYTE is set: it takes some minutes.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.big_session import chats, session
+
+MIB = 1 << 20
+SIZES = {"small": 25 * MIB, "large": 100 * MIB}
+GIGABYTE = os.environ.get("MSGDAG_GIGABYTE")
+
+CODE = """
+import json, resource, sys
+from objstore.importing import Importer, Options
+from objstore.store import Store
+with Store.init(sys.argv[2]) as store, Importer(store, Options(), lambda event: None) as importer:
+    report = importer.add(sys.argv[1])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+print(json.dumps({"peak": peak, "messages": report.messages, "new": report.new, "skipped": report.skipped}))
+"""
+
+
+def imported(make, size, folder):
+    """What an import of a file of that size came to, and the most memory (MiB) its process ever had."""
+    folder.mkdir()
+    file = folder / "big.jsonl"
+    make(Path(file), size)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", CODE, str(file), str(folder / "store")]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    file.unlink()
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("make", "most"), [(session, 220), (chats, 220)])
+def test_memory_is_bounded_and_hardly_grows(tmp_path, make, most):
+    found = {name: imported(make, size, tmp_path / name) for name, size in SIZES.items()}
+    large, small = found["large"], found["small"]
+    assert large["messages"] > 3.5 * small["messages"] and large["skipped"] == 0
+    assert large["peak"] < most
+    # Four times the file: 75 MiB more of it may cost a place and a key a record, never the words.
+    assert large["peak"] - small["peak"] < 100
+
+
+@pytest.mark.skipif(not GIGABYTE, reason="MSGDAG_GIGABYTE is not set: this takes some minutes")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("make", [session, chats])
+def test_a_gigabyte_is_imported(tmp_path, make):
+    found = imported(make, 1 << 30, tmp_path / "giga")
+    print(make.__name__, found)
+    assert found["messages"] == found["new"] > 100_000
+    assert found["peak"] < 700
