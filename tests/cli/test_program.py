@@ -98,7 +98,9 @@ def test_every_command_that_prints_data_has_json():
     quiet = {"completion", "delete", "reindex", "rename", "switch"}
     context = click.Context(program)
     for name in COMMANDS:
-        options = {option for each in program.get_command(context, name).params for option in each.opts}
+        command = program.get_command(context, name)
+        below = command.commands.values() if isinstance(command, click.Group) else [command]
+        options = {option for part in below for each in part.params for option in each.opts}
         assert ("--json" in options) != (name in quiet), name
 
 
@@ -311,7 +313,7 @@ def test_completion_lists_commands_conversations_and_revisions(dag):
     for name in ("trip", "train/night"):
         dag("fork", "HEAD", name)
     dag("tag", "tried")
-    assert completed(dag, "re") == ["reflog", "reindex", "rename", "rev-parse"]
+    assert completed(dag, "re") == ["reflog", "reindex", "remote", "rename", "rev-parse"]
     assert completed(dag, "switch", "tr") == ["train/night", "trip"]
     assert completed(dag, "commit", "-c", "tri") == ["trip"]
     assert completed(dag, "log", "t") == ["train/night", "trip", "tags/tried"]
