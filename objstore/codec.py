@@ -97,6 +97,14 @@ def _build_tombstone(kind: Kind, value: Mapping[str, Json]) -> Tombstone:
     return made
 
 
+def record_of(kind: Kind, value: Mapping[str, Json], raw: bytes) -> Call | Note | Description:
+    """A call, note or description from its parsed JSON, whose canonical bytes are `raw`; or `CorruptObject`."""
+    try:
+        return _RECORDS[kind].from_dict(value)
+    except InvalidValue as error:
+        raise CorruptObject(kind, sha256(raw).hexdigest(), str(error)) from error
+
+
 def read_message(
     raw: bytes, oid: Oid | None = None, open_payload: Callable[[PayloadId], BinaryIO] | None = None
 ) -> Message | Tombstone:

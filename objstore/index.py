@@ -502,9 +502,10 @@ class Index:
         rows: list[tuple[int, ...]] = []
         left: list[Arrival] = []
         added: list[tuple[int, Arrival]] = []
+        absent = None if all_new else self.missing(kind, [arrival.oid for arrival in arrivals])
         for arrival in arrivals:
             name = key(arrival.oid)
-            if name in fresh or not (all_new or db.execute(_ROW_OF[kind], (name,)).fetchone() is None):
+            if name in fresh or (absent is not None and arrival.oid not in absent):
                 continue
             if kind is Kind.NODE:
                 edges = self._edges(db, arrival.value, fresh, rows, first)

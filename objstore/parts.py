@@ -128,7 +128,8 @@ class Notes:
             else:
                 there.append((found, row))
         db.executemany("INSERT OR IGNORE INTO note_node VALUES (?, ?)", there)
-        db.executemany("INSERT INTO note_waiting VALUES (?, ?)", waiting)
+        if waiting:
+            db.executemany("INSERT INTO note_waiting VALUES (?, ?)", waiting)
 
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None:
         if kind is Kind.NODE:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
-from objstore.codec import decode, payload_ids
+from objstore.codec import decode, payload_ids, record_of
 from objstore.database import record_oid
 from objstore.index import Arrival, Index, Value, place_loose, place_packed
+from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import Form, list_loose, read_loose
 from objstore.node import Node
@@ -54,8 +55,11 @@ def line_arrival(frame: Frame, row: int, at: int) -> Arrival:
     if kind is Kind.NODE:
         node, node_id = frame.node_and_oid(at)
         return Arrival(kind, node_id, loc, node)
-    raw = frame.record(at)[1]
-    return Arrival(kind, record_oid(raw), loc, value_of(kind, Form.PLAIN, raw))
+    members = frame.record_value(at, kind)
+    raw = dumps(members)
+    if kind is Kind.DESCRIPTION and raw != frame.line(at):
+        raise frame.bad(at, "not in canonical form")
+    return Arrival(kind, record_oid(raw), loc, record_of(kind, members, raw))
 
 
 def adopt_pack(files: Files, index: Index, db: sqlite3.Connection, pack: str, notice: Notice) -> list[Arrival]:
