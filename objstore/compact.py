@@ -5,10 +5,12 @@ a million records.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping
 from typing import Final
 
 _FIRST_SLOTS: Final = 64
+_NONE: Final = -1
+_ABSENT: Final = -2
 
 
 class Numbers:
@@ -102,3 +104,52 @@ class Texts:
 
     def _bytes(self, number: int) -> bytes:
         return bytes(self._held[self._ends[number] : self._ends[number + 1]])
+
+
+class Links(MutableMapping[int, int | None]):
+    """A number, or None, for each of some numbers from 0 on; in rising order whatever the order of arrival."""
+
+    def __init__(self) -> None:
+        self._links: array[int] = array("i")  # _NONE for None, _ABSENT where there is nothing
+        self._count = 0
+
+    def __getitem__(self, key: int) -> int | None:
+        link = self._links[key] if 0 <= key < len(self._links) else _ABSENT
+        if link == _ABSENT:
+            raise KeyError(key)
+        return None if link == _NONE else link
+
+    def __setitem__(self, key: int, link: int | None) -> None:
+        links = self._links
+        if key >= len(links):
+            links.extend([_ABSENT] * (key + 1 - len(links)))
+        self._count += links[key] == _ABSENT
+        links[key] = _NONE if link is None else link
+
+    def __delitem__(self, key: int) -> None:
+        self[key]  # KeyError
+        self._links[key] = _ABSENT
+        self._count -= 1
+
+    def __iter__(self) -> Iterator[int]:
+        return (key for key, link in enumerate(self._links) if link != _ABSENT)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, int) and 0 <= key < len(self._links) and self._links[key] != _ABSENT
+
+    def items(self) -> ItemsView[int, int | None]:
+        return _LinkItems(self)
+
+
+class _LinkItems(ItemsView[int, int | None]):
+    """As the base class, but faster."""
+
+    _mapping: Links
+
+    def __iter__(self) -> Iterator[tuple[int, int | None]]:
+        for key, link in enumerate(self._mapping._links):
+            if link != _ABSENT:
+                yield key, (None if link == _NONE else link)

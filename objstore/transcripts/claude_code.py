@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final
 
+from objstore.compact import Links
 from objstore.jsonvalue import Json
 from objstore.transcripts.anthropic_blocks import read_content
 from objstore.transcripts.build import count_of, message_or_none, note_of, time_of
@@ -160,8 +161,8 @@ class _Telling:
     sessions: dict[int, list[int]]  # with the leaves of each
     callers: dict[str, int]
     transcript: Transcript
-    told: set[int] = field(default_factory=set)
-    counted: set[int] = field(default_factory=set)  # hashes of the ids of calls
+    told: Links = field(default_factory=Links)  # rows
+    counted: Links = field(default_factory=Links)  # responses whose call has been told
     claimed: set[str] = field(default_factory=set)  # ids of the calls that are known to have started something
     where: dict[str, Json] = field(default_factory=dict)
 
@@ -177,7 +178,7 @@ class _Telling:
                 if entry is None:
                     skipped[row] = parent
                 else:
-                    self.told.add(row)
+                    self.told[row] = None
                     yield entry
         finally:
             reader.close()
@@ -285,9 +286,11 @@ class _Telling:
             return
         self.transcript.model = model
         call_id = string(message.get("id")) or string(records[0].get("requestId")) or self.rows.keys[row]
-        if hash(call_id) in self.counted:
+        response = self.rows.response[row]
+        if response in self.counted:
             return
-        self.counted.add(hash(call_id))
+        if response >= 0:
+            self.counted[response] = None
         duration = records[-1].get("durationMs")
         details = {key: value for key, value in usage.items() if key not in _TOKENS and value is not None}
         keys = self.rows.keys

@@ -8,11 +8,11 @@ starts from no parent at all.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from objstore.compact import Numbers
+from objstore.compact import Links, Numbers
 from objstore.transcripts.claude_code_rows import Above, Kind, Rows
 from objstore.transcripts.graph import Forest, children_of, contract, cut_cycles, parents_first
 from objstore.transcripts.warnings import Warner
@@ -24,15 +24,15 @@ _MAX_STEPS: Final = 512  # records between two blocks of one response
 class Tree:
     """`parents` of the messages, each a row; a response of several records is its first one's row."""
 
-    parents: dict[int, int | None]
+    parents: MutableMapping[int, int | None]
     members: dict[int, list[int]] = field(default_factory=dict)  # the rows of a response, where it has several
     inferred: set[int] = field(default_factory=set)
-    replaced: dict[int, int] = field(default_factory=dict)  # a row that was folded into another message
+    replaced: Links = field(default_factory=Links)  # a row that was folded into another message
 
     def message_of(self, row: int) -> int:
         """The message that a row is part of, or the row itself."""
-        while row in self.replaced:  # a copy of a block of a response: two steps
-            row = self.replaced[row]
+        while (other := self.replaced.get(row)) is not None:  # a copy of a block of a response: two steps
+            row = other
         return row
 
 
@@ -52,7 +52,7 @@ def grow(rows: Rows, warn: Warner) -> Tree:
 
 
 def _linked(rows: Rows, warn: Warner) -> Forest[int]:
-    forest: Forest[int] = Forest({})
+    forest: Forest[int] = Forest(Links())
     linked = {_lane(rows, row) for row in range(len(rows.keys)) if rows.names_parent(row)}
     last: dict[tuple[int, int, int], int] = {}
     for row in range(len(rows.keys)):
@@ -161,13 +161,13 @@ def _stands_in(rows: Rows, tree: Tree, row: int, first: int) -> bool:
     return False
 
 
-def _messages_alone(rows: Rows, tree: Tree) -> dict[int, int | None]:
+def _messages_alone(rows: Rows, tree: Tree) -> MutableMapping[int, int | None]:
     """The parents among the messages: each one's nearest message."""
     kept = bytearray(rows.is_message(row) and row not in tree.replaced for row in range(len(rows.keys)))
     if not _in_order(tree.parents):
         return contract(tree.parents, [row for row in tree.parents if kept[row]])
     nearest = array("i")
-    found: dict[int, int | None] = {}
+    found = Links()
     for row, parent in tree.parents.items():
         above = -1 if parent is None else nearest[parent]
         nearest.append(row if kept[row] else above)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -25,7 +25,7 @@ class Forest(Generic[K]):
     keys whose parent was not named by the source.
     """
 
-    parents: dict[K, K | None]
+    parents: MutableMapping[K, K | None]
     order: list[K] = field(default_factory=list)
     inferred: set[K] = field(default_factory=set)
 

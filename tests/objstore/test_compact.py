@@ -5,7 +5,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objstore.compact import Keyed, Texts
+from objstore.compact import Keyed, Links, Texts
 
 ANY_TEXT = st.text(st.characters(), max_size=20)
 
@@ -51,3 +51,19 @@ def test_many_are_held_in_little_memory():
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert taken < 9_000_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.none() | st.integers(0, 1 << 30) | st.just("delete")), max_size=80)
+)
+def test_links_are_a_dict_in_rising_order(steps):
+    made, plain = Links(), {}
+    for key, link in steps:
+        if link == "delete":
+            assert (made.pop(key, "none"), plain.pop(key, "none")).count("none") in (0, 2)
+        else:
+            made[key] = plain[key] = link
+        assert len(made) == len(plain) and (key in made) == (key in plain)
+    assert list(made.items()) == sorted(plain.items())
+    assert list(made) == sorted(plain) and list(made.values()) == [plain[key] for key in sorted(plain)]
+    assert made.get(99) is None and made.get(-1) is None and "x" not in made
