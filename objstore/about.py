@@ -28,9 +28,22 @@ def rows_about(storage: Storage, query: str, node: NodeId, *more: str) -> list[i
 
 
 def read_calls(storage: Storage, rows: Iterable[int]) -> list[Call]:
-    """The calls in rows of the index, oldest first."""
-    calls = [value for _, value in _read(storage, Kind.CALL, rows) if isinstance(value, Call)]
-    return sorted(calls, key=lambda call: (call.started_at, call.call))
+    """The calls in rows of the index, oldest first.
+
+    Of two records of one call, as an import makes of an answer that was still being written, the one that
+    counts more tokens.
+    """
+    calls: dict[str, Call] = {}
+    for _, value in _read(storage, Kind.CALL, rows):
+        if isinstance(value, Call):
+            other = calls.get(value.call)
+            if other is None or _told_by(value) > _told_by(other):
+                calls[value.call] = value
+    return sorted(calls.values(), key=lambda call: (call.started_at, call.call))
+
+
+def _told_by(call: Call) -> tuple[int, int, bytes]:
+    return call.output_tokens or 0, call.input_tokens or 0, call.canonical()
 
 
 def read_notes(storage: Storage, rows: Iterable[int]) -> list[tuple[int, Note]]:

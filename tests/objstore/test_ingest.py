@@ -285,6 +285,17 @@ def test_calls_are_recorded_once_however_often_and_wherever_they_are_imported(st
         assert [each.to_dict() for each in other.calls()] == [each.to_dict() for each in store.calls()]
 
 
+def test_a_call_that_was_imported_while_it_was_answered_is_counted_once(store):
+    half = session("go", "I am wri")
+    whole = session("go", "I am writing")
+    half.calls = [SourceCall("r1", "m-1", "0", "1", "2026-03-04T05:06:07.890Z", input_tokens=3, output_tokens=1)]
+    whole.calls = [SourceCall("r1", "m-1", "0", "1", "2026-03-04T05:06:07.890Z", input_tokens=3, output_tokens=9)]
+    for each in (half, whole, session("go", "I am writing")):
+        ingest(store, each)
+    [call] = store.calls()
+    assert (call.output_tokens, call.head_output) == (9, store.head("test/s"))
+
+
 # -- names ----------------------------------------------------------------------------------------
 
 
