@@ -44,7 +44,7 @@ def write(results: Results) -> tuple[str, dict[str, str]]:
         blocks.append(f"## {title}")
         for key in keys:
             blocks += _work(results.work[key])
-        blocks += _bars(plots, title.lower().replace(" ", "-"), results.work[plotted])
+        blocks += _bars(plots, title, results.work[plotted])
     blocks += ["## Histories of no conversation, sent again", *_resends(results)]
     blocks += ["## Size on disk", *_all_sizes(results, plots)]
     blocks += ["## As the store grows", *_growth(results, plots)]
@@ -114,11 +114,13 @@ def _work(work: Work, base: str = OURS) -> Iterator[str]:
     yield _table((f"a {work.unit}", "wall", "least to most", "CPU", f"times {base}"), rows)
 
 
-def _bars(plots: dict[str, str], name: str, work: Work) -> Iterator[str]:
+def _bars(plots: dict[str, str], section: str, work: Work) -> Iterator[str]:
+    name = section.lower().replace(" ", "-")
     values = {peer: outcome.wall for peer, outcome in work.outcomes.items() if isinstance(outcome, Timed)}
-    title = f"{work.title}: time a {work.unit}"
-    plots[name] = plot.bars(title, values, {peer: seconds(value) for peer, value in values.items()}, OURS)
-    yield f"![{title}](performance-{name}.svg)"
+    plots[name] = plot.bars(
+        f"{section}: time a {work.unit}", values, {peer: seconds(value) for peer, value in values.items()}, OURS
+    )
+    yield f"![{work.title}: time a {work.unit}](performance-{name}.svg)"
 
 
 def _resends(results: Results) -> Iterator[str]:
