@@ -15,10 +15,10 @@ from objstore.transcripts.api import Item, Usage, exchange_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import read_exchanges
+from objstore.transcripts.exchange import each_file, read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
-from objstore.transcripts.source import Source
+from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 
 FORMAT: Final = "anthropic"
@@ -115,6 +115,11 @@ def _has_own_blocks(message: Mapping[str, Json]) -> bool:
         or (block.get("type") in ("image", "document") and "source" in block)
         for block in blocks
     )
+
+
+def split(source: Source) -> Iterator[list[SourceFile]]:
+    """Every file by itself."""
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

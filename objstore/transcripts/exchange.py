@@ -28,6 +28,12 @@ _OWN_IDS: Final = ("conversation_id", "session_id", "thread_id", "uuid")
 _IDS_WITHIN_A_FILE: Final = ("id", "custom_id", "task_id")
 
 
+def each_file(source: Source) -> Iterator[list[SourceFile]]:
+    """The files of a source, each by itself: no record continues in another file."""
+    for file in source.files():
+        yield [file]
+
+
 def read_exchanges(source: Source, api: Api) -> Iterator[ReaderOutput]:
     """The conversations of all files of `source`."""
     ids: set[int] = set()

@@ -15,11 +15,11 @@ from objstore.transcripts.build import time_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import read_exchanges
+from objstore.transcripts.exchange import each_file, read_exchanges
 from objstore.transcripts.gemini_parts import member, parts_in, read_part
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
-from objstore.transcripts.source import Source
+from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 
 FORMAT: Final = "gemini-contents"
@@ -120,6 +120,11 @@ def _is_content(value: Json) -> bool:
     parts = sequence(about.get("parts"))
     known = about.get("role", "user") in ("user", "model", "function", "system")
     return known and bool(parts) and all(isinstance(each, dict) and "type" not in each for each in parts)
+
+
+def split(source: Source) -> Iterator[list[SourceFile]]:
+    """Every file by itself."""
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

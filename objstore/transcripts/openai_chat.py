@@ -17,10 +17,10 @@ from objstore.transcripts.chains import Spoken
 from objstore.transcripts.chat_messages import read_chat_message, time_in
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import mapping, sequence, string
-from objstore.transcripts.exchange import read_exchanges
+from objstore.transcripts.exchange import each_file, read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
-from objstore.transcripts.source import Source
+from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 
 FORMAT: Final = "openai-chat"
@@ -158,6 +158,11 @@ def _is_foreign(block: Mapping[str, Json]) -> bool:
     return kind in ("tool_use", "tool_result", "thinking") or str(kind).startswith(
         ("input_t", "input_im", "output_")
     )
+
+
+def split(source: Source) -> Iterator[list[SourceFile]]:
+    """Every file by itself."""
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

@@ -11,11 +11,11 @@ from objstore.transcripts.build import time_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.documents import Document
 from objstore.transcripts.draft import Draft, mapping, sequence, string
-from objstore.transcripts.exchange import read_exchanges
+from objstore.transcripts.exchange import each_file, read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
 from objstore.transcripts.responses_items import ITEM_TYPES, messages_of
-from objstore.transcripts.source import Source
+from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 
 FORMAT: Final = "openai-responses"
@@ -107,6 +107,11 @@ def _is_item(item: Json) -> bool:
         return any(key in about for key in ("id", "call_id", "summary", "encrypted_content", "output"))
     blocks = sequence(about.get("content")) if about.get("type") in (None, "message") and "role" in about else ()
     return any(mapping(block).get("type") in _BLOCKS for block in blocks)
+
+
+def split(source: Source) -> Iterator[list[SourceFile]]:
+    """Every file by itself."""
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:

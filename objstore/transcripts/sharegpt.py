@@ -11,10 +11,10 @@ from objstore.transcripts.api import Item, Usage
 from objstore.transcripts.build import text_of
 from objstore.transcripts.chains import Spoken
 from objstore.transcripts.draft import Draft, mapping, string
-from objstore.transcripts.exchange import read_exchanges
+from objstore.transcripts.exchange import each_file, read_exchanges
 from objstore.transcripts.model import Certainty, ReaderOutput
 from objstore.transcripts.peek import values_in
-from objstore.transcripts.source import Source
+from objstore.transcripts.source import Source, SourceFile
 from objstore.transcripts.warnings import Warner
 from refs.errors import InvalidValue
 
@@ -108,6 +108,11 @@ def sniff(file_start: bytes, name: str) -> Certainty:
 def _is_turn(value: Json) -> bool:
     turn = mapping(value)
     return isinstance(turn.get("from"), str) and any(key in turn for key in ("value", "content", "text"))
+
+
+def split(source: Source) -> Iterator[list[SourceFile]]:
+    """Every file by itself."""
+    return each_file(source)
 
 
 def read(source: Source) -> Iterator[ReaderOutput]:
