@@ -18,7 +18,7 @@ SIZES = {"small": 25 * MIB, "large": 100 * MIB}
 GIGABYTE = os.environ.get("MSGDAG_GIGABYTE")
 
 CODE = """
-import json, resource, sys
+import json, sys
 from objstore.importing import Importer, Options
 from objstore.store import Store
 with Store.init(sys.argv[2]) as store, Importer(store, Options(), lambda event: None) as importer:

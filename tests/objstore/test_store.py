@@ -706,7 +706,7 @@ def test_a_call_is_found_at_both_its_ends_and_refused_without_its_nodes(store):
     store.record(call)
     assert store.calls(asked) == store.calls(answered) == store.calls() == [call]
     other = ULID[:-1] + "1"
-        at_root = Call(call=other, model="m", head_input=ROOT, error="no", started_at="2026-01-01T00:00:00.000Z")
+    at_root = Call(call=other, model="m", head_input=ROOT, error="no", started_at="2026-01-01T00:00:00.000Z")
     store.record(at_root)
     assert store.calls(ROOT) == [at_root]
     assert store.calls() == [at_root, call]
