@@ -42,14 +42,15 @@ def imported(make, size, folder):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("make", "most"), [(session, 220), (chats, 220)])
-def test_memory_is_bounded_and_hardly_grows(tmp_path, make, most):
+@pytest.mark.parametrize("make", [session, chats])
+def test_memory_is_bounded_and_hardly_grows(tmp_path, make):
     found = {name: imported(make, size, tmp_path / name) for name, size in SIZES.items()}
     large, small = found["large"], found["small"]
     assert large["messages"] > 3.5 * small["messages"] and large["skipped"] == 0
-    assert large["peak"] < most
-    # Four times the file: 75 MiB more of it may cost a place and a key a record, never the words.
-    assert large["peak"] - small["peak"] < 100
+    assert large["peak"] < 200
+    # 75 MiB more of it cost a place and a key a record and the names of conversations, never the words (measured:
+    # 25 and 40 MiB, of which a part is the index in SQLite's cache).
+    assert large["peak"] - small["peak"] < 60
 
 
 @pytest.mark.skipif(not GIGABYTE, reason="MSGDAG_GIGABYTE is not set: this takes some minutes")
