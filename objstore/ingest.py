@@ -100,7 +100,7 @@ class Ingest:
         tree = EntryTree()
         for chunk in _chunks(transcript):
             self._put_chunk(chunk, tree, done)
-            if "{title}" not in self._pattern:  # else the name isn't known before the end
+            if transcript.calls and "{title}" not in self._pattern:  # else the name isn't known before the end
                 self._put_calls(transcript, tree, done, all_told=False)
         done.warnings, done.title = transcript.warnings, transcript.title
         self._put_calls(transcript, tree, done, all_told=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,12 +17,13 @@ import click
 from cli.context import App, pass_app
 from cli.failures import NOT_FOUND, PARTLY, say, tell
 from cli.imported import Telling
+from cli.interrupts import deferred
 from cli.maintenance import after_writing
 from cli.progress import progress_line
 from cli.times import first_moment
 from cli.tools import TOOLS, format_of_tool, usual_places
 from objstore.convnames import DEFAULT_PATTERN
-from objstore.importing import Importer, Options, Report
+from objstore.importing import Importer, Options, Progress, Report
 from objstore.transcripts.registry import formats
 from refs.errors import Conflict
 
@@ -121,7 +123,8 @@ def _wanted(path: str, app: App) -> Iterator[_Wanted]:
 def _import(app: App, wanted: Sequence[_Wanted], options: Options, telling: Telling) -> int:
     """Import each source; the exit code."""
     total, failed = Report(""), False
-    with progress_line() as progress:
+    with progress_line() as bar, deferred() as asked:
+        progress = _step(asked, bar)
         for each in wanted:
             if not os.path.lexists(each.path) and each.path != "-":
                 say(f"{each.label}: no such file or folder")
@@ -141,6 +144,8 @@ def _import(app: App, wanted: Sequence[_Wanted], options: Options, telling: Tell
                 failed = True
                 say(f"{each.label}: nothing that can be imported")
             total += report
+            if asked.is_set():
+                raise KeyboardInterrupt
     if len(wanted) > 1:
         telling.report(total)
     if total.is_empty:
@@ -151,24 +156,37 @@ def _import(app: App, wanted: Sequence[_Wanted], options: Options, telling: Tell
 def _watch(app: App, wanted: Sequence[_Wanted], options: Options, telling: Telling, interval: float) -> int:
     """Import again and again what has changed. Ends with Ctrl-C, which is no failure."""
     telling.only_changes = True
-    try:
-        while True:
+    with deferred() as asked, contextlib.suppress(KeyboardInterrupt):
+        while not asked.is_set():
             try:
-                _import_changes(app, wanted, options, telling)
+                _import_changes(app, wanted, options, telling, _step(asked, None))
             except Conflict as error:  # somebody else writes too: the next time it will do
                 tell(error)
             after_writing(app.store)
-            time.sleep(interval)
-    except KeyboardInterrupt:
-        return 0
+            asked.wait(interval)
+    return 0
 
 
-def _import_changes(app: App, wanted: Sequence[_Wanted], options: Options, telling: Telling) -> None:
+def _import_changes(
+    app: App, wanted: Sequence[_Wanted], options: Options, telling: Telling, progress: Progress
+) -> None:
     for each in wanted:
         if os.path.lexists(each.path):
-            with Importer(app.store, each.options(options), telling.event) as importer:
+            with Importer(app.store, each.options(options), telling.event, progress) as importer:
                 report = importer.add(each.path, each.label)
             telling.report(report)
+
+
+def _step(asked: threading.Event, bar: Progress | None) -> Progress:
+    """What an import calls between two messages: there it can stop, and what it has read whole is kept."""
+
+    def step(what: str, done: int, total: int) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        if bar is not None:
+            bar(what, done, total)
+
+    return step
 
 
 @contextmanager

@@ -422,6 +422,27 @@ def test_watching_imports_what_changes_until_ctrl_c(dag, tmp_path):
     assert said(dag, "claude-code/s1") == ["why?", "so"]
 
 
+def test_ctrl_c_keeps_what_was_read_whole(dag, tmp_path, monkeypatch):
+    for i in range(5):
+        write(tmp_path / "folder" / f"{i}.jsonl", *line("why?", session=f"s{i}"))
+    opened = []
+    started = streams.LocalFile.open
+
+    def interrupting(self):
+        opened.append(self.name)
+        if opened.count("3.jsonl") == 3:  # looked at, scanned, and now read
+            signal.raise_signal(signal.SIGINT)
+        return started(self)
+
+    monkeypatch.setattr(streams.LocalFile, "open", interrupting)
+    dag("import", "folder", code=130)
+    assert names(dag) == ["claude-code/s0", "claude-code/s1", "claude-code/s2"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    monkeypatch.setattr(streams.LocalFile, "open", started)
+    dag("import", "folder")
+    assert len(names(dag)) == 5
+
+
 def test_a_stream_that_is_cut_is_read_as_far_as_it_goes(dag):
     data = jsonl(*line("why?", "so", "and?"))[:-40]
     ran = dag("import", "-", input=io.BytesIO(data.encode()).getvalue(), code=None)
