@@ -41,7 +41,7 @@ Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 
 
 class Location(NamedTuple):
-    """Where an object stands: in a pack, at a line of a frame, or (`pack` is None) as a loose file."""
+    """Where an object stands: in a pack, at a line of a frame, or (`pack` is None) as a loose file or in the journal."""
 
     pack: str | None
     offset: int = 0
@@ -342,7 +342,7 @@ class Index:
         return None if loc is None else self.location(loc)
 
     def loose_oid(self, kind: Kind, row: int) -> Oid | None:
-        """The whole id of an object that stands as a loose file."""
+        """The whole id of an object that stands as a loose file or in the journal."""
         found = self._one("SELECT oid FROM loose WHERE kind=? AND row=?", (_NUMBER[kind], row))
         return None if found is None else Oid(found[0].hex())
 
@@ -416,13 +416,13 @@ class Index:
             return {kind: db.execute(f"SELECT count(*) FROM {kind}").fetchone()[0] for kind in Kind}
 
     def loose_rows(self, kind: Kind) -> list[tuple[int, Oid]]:
-        """(row, id) of all objects of a kind that stand as loose files."""
+        """(row, id) of all objects of a kind that stand as loose files or in the journal."""
         with self.reading() as db:
             found = db.execute("SELECT row, oid FROM loose WHERE kind=?", (_NUMBER[kind],)).fetchall()
         return [(row, Oid(oid.hex())) for row, oid in found]
 
     def loose_count(self) -> int:
-        """How many objects that a pack could hold stand as loose files."""
+        """How many objects that a pack could hold stand as loose files or in the journal."""
         with self.reading() as db:
             found: int = db.execute(
                 "SELECT count(*) FROM loose WHERE kind != ?", (_NUMBER[Kind.PAYLOAD],)

@@ -62,8 +62,9 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
     """A store of conversations in a folder (usually called `.dag`).
 
     Safe to use from several threads and several processes at once: readers take no lock, writers take turns
-    under one kernel lock. Every method that changes something is one transaction: durable on return, and
-    visible whole or not at all. All errors derive from `DagError`.
+    under one kernel lock. Every method that changes something is one transaction, durable on return: for
+    writers, and after a crash, it is there whole or not at all. A reader may see the first of several refs
+    moved and not yet the second; HEAD follows `rename` as a step of its own. All errors derive from `DagError`.
     """
 
     def __init__(self, storage: Storage) -> None:
