@@ -41,7 +41,7 @@ Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 
 
 class Location(NamedTuple):
-    """Where an object stands: in a pack, at a line of a frame, or (`pack` is None) as a loose file or in the journal."""
+    """Where an object stands: at a line of a frame of a pack, or (`pack` is None) as a file or in the journal."""
 
     pack: str | None
     offset: int = 0
