@@ -11,7 +11,8 @@ from objstore.findings import Finding, error, warning
 from objstore.index import INDEX, LINES_PER_FRAME, Index, place_loose
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name
-from objstore.pack import Frame, PackReader
+from objstore.pack import PackReader
+from objstore.packframe import Frame
 from objstore.parts import ALL_PARTS
 from objstore.salvage import recorded
 from refs.errors import DagError

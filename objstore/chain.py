@@ -12,7 +12,7 @@ from objstore.index import ROOT_ROW, Index
 from objstore.kinds import Kind
 from objstore.message import Message
 from objstore.node import Node, plain_node_id
-from objstore.pack import Step
+from objstore.packframe import Step
 from objstore.records import Tombstone
 from refs.errors import CorruptFile, CorruptObject, ObjectMissing, Redacted
 from refs.ids import ROOT, MessageId, NodeId

@@ -16,7 +16,8 @@ from objstore.kinds import Kind
 from objstore.limits import FRAME_CACHE_BYTES, MAX_OBJECT_BYTES
 from objstore.loose import Form, open_loose_payload, read_loose
 from objstore.node import Node
-from objstore.pack import Frame, PackReader, Step
+from objstore.pack import PackReader
+from objstore.packframe import Frame, Step
 from refs.errors import CorruptFile, CorruptObject, ObjectMissing
 from refs.files import Files
 from refs.forks import renew_after_fork

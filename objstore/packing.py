@@ -12,7 +12,7 @@ from objstore.records import Call, Note
 from refs.ids import ROOT, Oid
 
 if TYPE_CHECKING:
-    from objstore.pack import PackWriter
+    from objstore.packwriter import PackWriter
     from objstore.transaction import NewObject
 
 

@@ -16,7 +16,8 @@ from objstore.limits import GIB
 from objstore.loose import Form
 from objstore.mark import Graph, Live
 from objstore.node import Node
-from objstore.pack import PackReader, PackWriter, Written, pack_name
+from objstore.pack import PackReader, Written, pack_name
+from objstore.packwriter import PackWriter
 from objstore.storage import Storage
 from refs.errors import CorruptFile
 from refs.files import Files

@@ -21,7 +21,8 @@ from objstore.journal import JOURNAL, START, Journal
 from objstore.kinds import Kind
 from objstore.loose import FOLDERS, Form, loose_name, parse_loose_name
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, PackReader, PackWriter
+from objstore.pack import PACK_FOLDER, PackReader
+from objstore.packwriter import PackWriter
 from objstore.parts import ALL_PARTS
 from objstore.salvage import pack_frames
 from objstore.scan import line_arrival

@@ -16,7 +16,8 @@ from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import Form, list_loose, read_loose
 from objstore.node import Node
-from objstore.pack import Frame, PackReader, list_packs, pack_name
+from objstore.pack import PackReader, list_packs, pack_name
+from objstore.packframe import Frame
 from objstore.records import Call, Description, Note
 from refs.errors import DagError
 from refs.files import Files

@@ -31,8 +31,9 @@ from objstore.limits import (
 )
 from objstore.loose import list_loose, loose_name
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, PackWriter, Written, list_packs, pack_name, publish
+from objstore.pack import PACK_FOLDER, Written, list_packs, pack_name, publish
 from objstore.packing import write_in_order
+from objstore.packwriter import PackWriter
 from objstore.parts import ALL_PARTS
 from objstore.records import Call, check_time
 from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of

@@ -23,7 +23,8 @@ from objstore.limits import CHUNK_BYTES, MAX_OBJECT_BYTES
 from objstore.loose import Form, list_loose, loose_name, open_loose_payload
 from objstore.message import Message
 from objstore.node import Node
-from objstore.pack import Frame, PackReader, list_packs, pack_name
+from objstore.pack import PackReader, list_packs, pack_name
+from objstore.packframe import Frame
 from objstore.salvage import pack_frames, read_form, recorded
 from objstore.scan import admit, line_arrival, value_of
 from refs.errors import CorruptFile, CorruptObject, DagError, NotFound, Redacted

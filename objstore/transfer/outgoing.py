@@ -9,7 +9,8 @@ from objstore.codec import decode, payload_ids
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name
 from objstore.node import Node
-from objstore.pack import PackWriter, Written
+from objstore.pack import Written
+from objstore.packwriter import PackWriter
 from objstore.records import Call
 from objstore.scan import Progress
 from objstore.storage import Storage

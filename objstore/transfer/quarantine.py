@@ -21,7 +21,9 @@ from objstore.kinds import Kind
 from objstore.loose import Form, loose_name, open_loose_payload
 from objstore.message import Message
 from objstore.node import Node
-from objstore.pack import Frame, PackReader, PackWriter
+from objstore.pack import PackReader
+from objstore.packframe import Frame
+from objstore.packwriter import PackWriter
 from objstore.records import Call, Description, Note, Tombstone
 from objstore.scan import Progress
 from objstore.storage import Storage

@@ -24,7 +24,9 @@ from objstore.limits import FRAME_BYTES, MAX_FRAME_BYTES, MAX_FRAME_LINES, MAX_W
 from objstore.loose import Form
 from objstore.message import AttachmentPart, Message
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, Frame, PackReader, PackWriter, list_packs, pack_name
+from objstore.pack import PACK_FOLDER, PackReader, list_packs, pack_name
+from objstore.packframe import Frame
+from objstore.packwriter import PackWriter
 from objstore.records import Call, Description, Note, Tombstone
 from objstore.scan import frame_arrivals
 from refs.errors import CorruptFile, DagError
