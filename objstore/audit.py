@@ -6,16 +6,18 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from objstore.catchup import follow_in_memory, holds_all
 from objstore.database import oid_in
 from objstore.findings import Finding, error, warning
 from objstore.index import INDEX, LINES_PER_FRAME, Index, place_loose
+from objstore.journal import Journal
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name
 from objstore.pack import PackReader
 from objstore.packframe import Frame
 from objstore.parts import ALL_PARTS
 from objstore.salvage import recorded
-from refs.errors import DagError
+from refs.errors import CorruptFile, DagError
 from refs.files import Files
 from refs.store import RefStore
 
@@ -57,6 +59,7 @@ def audit(files: Files, fresh: Index) -> Iterator[Finding]:
     if files.stat(INDEX) is None or not index.open():
         return  # told already
     try:
+        _catch_up(files, index)
         with index.reading() as old, fresh.reading() as new:
             yield from _whole(old)
             for db in (old, new):
@@ -71,6 +74,18 @@ def audit(files: Files, fresh: Index) -> Iterator[Finding]:
         yield error("bad-index", INDEX, str(failure))
     finally:
         index.close()
+
+
+def _catch_up(files: Files, index: Index) -> None:
+    """What was just committed stands in the journal, and whoever asks the index finds it there."""
+    journal = Journal(files, bytes(16))
+    try:
+        if not holds_all(index, journal):
+            follow_in_memory(files, index, journal, lambda _: None)
+    except (CorruptFile, FileNotFoundError):
+        return  # told already
+    finally:
+        journal.close()
 
 
 def _whole(db: sqlite3.Connection) -> Iterator[Finding]:

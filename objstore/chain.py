@@ -102,6 +102,7 @@ class Chains:
 
     def longest_prefix(self, ids: Sequence[NodeId]) -> int:
         """How many of a chain's nodes, from the first on, are stored."""
+        self._index.look(False)
         return longest_prefix(len(ids), lambda i: self._index.has_node(ids[i]))
 
     def _message(self, run: Run, step: Step) -> Message | Tombstone:

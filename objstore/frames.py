@@ -19,6 +19,8 @@ from refs.files import Bytes, Handle
 
 FAST_LEVEL: Final = 3
 SMALL_LEVEL: Final = 9
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_FEW_BYTES: Final = 1024
 _UNKNOWN_SIZE: Final = (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)
 
 _kept = threading.local()
@@ -27,6 +29,24 @@ _kept = threading.local()
 def compress(data: Bytes, level: int = FAST_LEVEL) -> bytes:
     """One frame that declares its content size and carries a checksum."""
     return _compressor(level).compress(data)
+
+
+def enframe(data: bytes) -> bytes:
+    """One frame around bytes: as they are where they are few, since packing them costs more than it gives.
+
+    For what is packed well later. Such a frame has no checksum of its own (RFC 8878, section 3.1.1).
+    """
+    size = len(data)
+    if size < 256:
+        return _MAGIC + bytes((0x20, size)) + (size << 3 | 1).to_bytes(3, "little") + data
+    if size < _FEW_BYTES:
+        return b"%b\x60%b%b%b" % (
+            _MAGIC,
+            (size - 256).to_bytes(2, "little"),
+            (size << 3 | 1).to_bytes(3, "little"),
+            data,
+        )
+    return compress(data)
 
 
 def decompress(data: Bytes, bound: int, where: str) -> bytes:

@@ -15,6 +15,7 @@ from typing import Final
 import zstandard
 
 from objstore.audit import audit
+from objstore.catchup import why_anew
 from objstore.config import CONFIG, read_config
 from objstore.findings import Finding, Level, Severity, error, info, warning
 from objstore.frames import decompress
@@ -235,8 +236,7 @@ def _stamp(files: Files) -> Iterator[Finding]:
                 "bad-index", INDEX, "missing, damaged or of another version: the next opening makes it anew"
             )
             return
-        places = {journal.position()} | ({journal.emptied_from()} if journal.size == 0 else set())
-        if index.meta("journal") not in {f"{each.id}:{each.end}" for each in places}:
+        if why_anew(files, index, journal) is not None:
             yield warning("stale-index", INDEX, "of another time than the journal: the next opening mends it")
         elif set(list_packs(files)) != index.packs().keys():
             yield warning("stale-index", INDEX, "it knows other packs than there are: the next opening mends it")

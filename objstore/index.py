@@ -15,16 +15,17 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from objstore.kinds import Kind
 from objstore.loose import Form
 from objstore.node import Node
+from objstore.recent import MAX_RECENT_OBJECTS, Recent
 from objstore.records import Call, Description, Note
 from refs.errors import CorruptFile, DagError, StorageFailure
 from refs.forks import renew_after_fork
-from refs.ids import ROOT, Oid, PayloadId
+from refs.ids import ROOT, NodeId, Oid, PayloadId
 
 INDEX: Final = "index.sqlite"
 APPLICATION_ID: Final = 0x64616731  # "dag1"
@@ -35,6 +36,7 @@ _LOOSE: Final = -1  # and -2, -3: the form, counted down
 BUSY_MILLISECONDS: Final = 60_000
 _IDS_AT_ONCE: Final = 500
 _NUMBERING: Final = "numbering"
+_STAMP: Final = "journal"
 
 Value = Node | Call | Note | Description | Sequence[PayloadId] | None
 """What the index must know of an object: of a message only the payloads it needs."""
@@ -107,11 +109,26 @@ class Index:
         renew_after_fork(self)
         self._arriving: dict[Kind, dict[bytes, int]] = {}
         """Rows of what `add` is just admitting."""
+        self._recent: Recent | None = None
+        self.in_memory = False
+        """Whether a copy takes the place of a file that can't be changed."""
+        self._reader = 0
+        """The thread that is within `reading`."""
+        self.look: Callable[[bool], bool] = _nothing_new
+        """Called before a question is put to the tables, since what others have committed must be there first.
+
+        And, with True, where something is missing: it waits for who is committing. Whether to ask again.
+        """
 
     def renew(self) -> None:
-        """In a forked child: begin with a lock that is free. The connection is the parent's: see `reading`."""
+        """In a forked child: begin with a lock that is free. The connection is the parent's: see `reading`.
+
+        What was just committed is the parent's to take in; the child finds it in the journal.
+        """
         self._mutex = threading.RLock()
         self._arriving = {}
+        self._recent = None
+        self._reader = 0
 
     @property
     def version(self) -> int:
@@ -172,7 +189,7 @@ class Index:
 
     def is_current(self) -> bool:
         """Whether an index is open, and the one that has its name now."""
-        return self._db is not None and self.inode == self._inode_now()
+        return self._db is not None and (self.in_memory or self.inode == self._inode_now())
 
     @contextlib.contextmanager
     def replacing(self) -> Iterator[None]:
@@ -193,6 +210,16 @@ class Index:
     def forget_places(self) -> None:
         """Ask anew where frames stand."""
         self._frames.clear()
+
+    def go_on_in_memory(self) -> sqlite3.Connection:
+        """Until it is opened again, answer from a copy that can be changed, where the file can't; the copy."""
+        with self._mutex:
+            copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            self._connection().backup(copy)
+            recent = self._recent
+            self.close()
+            self._db, self._recent, self.in_memory = copy, recent, True
+            return copy
 
     def checkpoint(self) -> None:
         """Bring what was committed from the write-ahead log into the file, and sync both."""
@@ -239,7 +266,9 @@ class Index:
         db.execute("PRAGMA trusted_schema=OFF")
 
     def close(self) -> None:
+        """Give back the file. What was just committed and isn't in its tables is to be found in the journal."""
         with self._mutex:
+            self._recent, self.in_memory = None, False
             if self._db is not None:
                 self._db.close()
                 self._db = None
@@ -247,25 +276,35 @@ class Index:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for this thread alone while in the block."""
+        """The connection, for this thread alone while in the block. All that is committed is in the tables."""
+        thread = threading.get_ident()
+        if self._reader != thread:
+            self.look(False)  # takes the store's lock, and so must come before the mutex
         with self._mutex:
-            if self._pid != os.getpid():
-                # A connection must not be used, nor closed, on the other side of a fork (sqlite.org/howtocorrupt).
-                _LEFT_TO_THE_PARENT.append(self._db)
-                self._db, self._pid = None, os.getpid()
-                self._frames.clear()
-                self.open()
-            if self._db is None:
-                raise CorruptFile(self.path, "the index is closed")
+            before, self._reader = self._reader, thread
             try:
-                yield self._db
+                yield self._settled()
             except sqlite3.DatabaseError as error:
                 raise self._failure(error) from error
+            finally:
+                self._reader = before
+
+    def _connection(self) -> sqlite3.Connection:
+        """The connection, in a forked child one of its own. The mutex is held."""
+        if self._pid != os.getpid():
+            # A connection must not be used, nor closed, on the other side of a fork (sqlite.org/howtocorrupt).
+            _LEFT_TO_THE_PARENT.append(self._db)
+            self._db, self._pid = None, os.getpid()
+            self._frames.clear()
+            self.open()
+        if self._db is None:
+            raise CorruptFile(self.path, "the index is closed")
+        return self._db
 
     def _failure(self, error: sqlite3.DatabaseError) -> DagError:
         if isinstance(error, sqlite3.OperationalError):
             return StorageFailure(self.path, OSError(0, str(error)))
-        if not self._read_only:
+        if not (self._read_only or self.in_memory):
             # It is a cache: gone, it is built anew by whoever looks next.
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -274,33 +313,109 @@ class Index:
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
         """A write transaction: committed at the end of the block, rolled back on an error."""
-        with self.reading() as db:
-            db.execute("BEGIN IMMEDIATE")
+        with self.reading() as db, self._transaction(db):
+            yield db
+
+    @contextlib.contextmanager
+    def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            self._frames.clear()
+            raise
+
+    # -- what was just committed ------------------------------------------------------------------
+
+    def take_in_later(self, arrivals: Sequence[Arrival], until: str) -> None:
+        """Know what a record of the journal brought that ends at the stamp `until`.
+
+        The lock is held, and all that was recorded before is known; none of this is, and what it builds on is.
+        """
+        with self._mutex:
+            if self._recent is not None and len(self._recent) >= MAX_RECENT_OBJECTS:
+                with contextlib.suppress(sqlite3.DatabaseError, DagError):  # they wait on, safe in the journal
+                    self._settled()
+            if self._recent is None:
+                self._recent = Recent(self._settled_to() or "")
+            self._recent.add(arrivals, until)
+
+    def _settled(self) -> sqlite3.Connection:
+        """The connection, when all that was just committed is in the tables. The mutex is held."""
+        db = self._connection()
+        recent = self._recent
+        if recent is None or db.in_transaction:
+            return db
+        # What comes now asks for rows, and must not look for others' changes while it holds the mutex.
+        self._recent, before, self._reader = None, self._reader, threading.get_ident()
+        try:
             try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                self._frames.clear()
-                raise
+                self._settle(db, recent)
+            except sqlite3.OperationalError:  # a full disk is no reason not to read what is there
+                db = self.go_on_in_memory()
+                self._settle(db, recent)
+        except BaseException:
+            self._recent = recent
+            raise
+        finally:
+            self._reader = before
+        return db
+
+    def _settle(self, db: sqlite3.Connection, recent: Recent) -> None:
+        with self._transaction(db):
+            arrivals = recent.after(self._settled_to())
+            if arrivals is not None:  # else somebody has taken all in, and the journal was emptied since
+                if self.add(db, arrivals):
+                    raise CorruptFile(self.path, "it lacks what was there when the latest objects came")
+                self.set_stamp(db, recent.until)
+
+    def stamp(self) -> str | None:
+        """Up to where in the journal this holds everything, what was just committed too."""
+        with self._mutex:
+            held = self._settled_to()
+            if self._recent is None:
+                return held
+            if self._recent.after(held) is not None:
+                return self._recent.until
+            self._recent = None  # another process has taken it in from the journal
+            return held
+
+    def _settled_to(self) -> str | None:
+        found = self._one("SELECT value FROM meta WHERE key=?", (_STAMP,), settled=False)
+        return None if found is None else found[0]
+
+    def set_stamp(self, db: sqlite3.Connection, stamp: str) -> None:
+        self.set_meta(db, _STAMP, stamp)
 
     # -- asking -----------------------------------------------------------------------------------
 
-    def _one(self, statement: str, values: tuple[Any, ...]) -> Any:
-        """The first row that a query gives, or None. The same as in `reading`, at a third of the cost."""
+    def _one(self, statement: str, values: tuple[Any, ...], *, settled: bool = True) -> Any:
+        """The first row that a query gives, or None. The same as in `reading`, at a third of the cost.
+
+        What others have committed meanwhile may be missing: who misses something looks again.
+        """
         with self._mutex:
-            if self._db is None or self._pid != os.getpid():
-                with self.reading() as db:
-                    return db.execute(statement, values).fetchone()
             try:
-                return self._db.execute(statement, values).fetchone()
+                db = self._db
+                if db is None or self._pid != os.getpid() or (settled and self._recent is not None):
+                    db = self._settled() if settled else self._connection()
+                return db.execute(statement, values).fetchone()
             except sqlite3.DatabaseError as error:
                 raise self._failure(error) from error
 
     def row(self, kind: Kind, oid: str) -> int | None:
         """The row of an object, or None if the store doesn't hold it."""
         name = key(oid)
+        row = self._row(kind, name)
+        # A ref moves before the index of another process knows what it names.
+        if row is None and self._reader != threading.get_ident() and self.look(True):
+            row = self._row(kind, name)
+        return row
+
+    def _row(self, kind: Kind, name: bytes) -> int | None:
         with self._mutex:  # another thread must not see what may yet be rolled back
             arriving = self._arriving.get(kind)
             if arriving is not None and name in arriving:
@@ -308,16 +423,23 @@ class Index:
             found = self._one(_ROW_OF[kind], (name,))
         return None if found is None else found[0]
 
-    def has_node(self, oid: str) -> bool:
+    def has(self, kind: Kind, oid: Oid) -> bool:
+        """Whether an object is stored. The cheapest question."""
+        with self._mutex:
+            if self._recent is not None and oid in self._recent.locs[kind]:
+                return True
+            return self._one(_ROW_OF[kind], (key(oid),), settled=False) is not None
+
+    def has_node(self, oid: NodeId) -> bool:
         """Whether a node, and so everything before it, is stored. One check; `ROOT` always is."""
         self.checks += 1
-        return oid == ROOT or self.row(Kind.NODE, oid) is not None
+        return oid == ROOT or self.has(Kind.NODE, oid)
 
     def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
         """Those of `ids` that the store doesn't hold."""
         wanted = list(ids)
         if len(wanted) <= 8:  # bytes of one statement are kept ready, so a few are cheaper one by one
-            return {oid for oid in wanted if self._one(_ROW_OF[kind], (key(oid),)) is None}
+            return {oid for oid in wanted if not self.has(kind, oid)}
         absent: set[Oid] = set()
         with self.reading() as db:
             for start in range(0, len(wanted), _IDS_AT_ONCE):
@@ -330,8 +452,12 @@ class Index:
 
     def locate(self, kind: Kind, oid: str) -> Location | None:
         """Where an object stands, or None if the store doesn't hold it."""
-        found = self._one(_LOC_OF[kind], (key(oid),))
-        return None if found is None else self.location(found[0])
+        with self._mutex:
+            loc = None if self._recent is None else self._recent.locs[kind].get(Oid(oid))
+            if loc is None:
+                found = self._one(_LOC_OF[kind], (key(oid),), settled=False)
+                loc = None if found is None else found[0]
+        return None if loc is None else self.location(loc)
 
     def loc_of_row(self, kind: Kind, row: int) -> int | None:
         found = self._one(f"SELECT loc FROM {kind} WHERE row=?", (row,))
@@ -608,6 +734,11 @@ class Index:
         db.execute(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row IN (SELECT row FROM gone)")
         for part in self._parts:
             part.forget(db, kind, gone)
+
+
+def _nothing_new(missed: bool) -> bool:
+    """For an index that nobody else adds to."""
+    return False
 
 
 _LEFT_TO_THE_PARENT: Final[list[sqlite3.Connection | None]] = []

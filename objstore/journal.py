@@ -80,6 +80,8 @@ class Journal:
         self._objects_of = b""
         self._objects_end = START
         self._mutex = threading.Lock()
+        self._header_data = b""
+        self._header_parsed = _Header(_NOWHERE, _NOWHERE, 0, b"", START, False)
         renew_after_fork(self)
         self.damaged = 0
         """How many places the latest reading had to pass over, with whole records behind them."""
@@ -317,6 +319,11 @@ class Journal:
 
     def _read_header(self) -> _Header:
         data = self._open().read_at(0, START)
+        if data != self._header_data:
+            self._header_parsed, self._header_data = self._parse_header(data), data
+        return self._header_parsed
+
+    def _parse_header(self, data: bytes) -> _Header:
         where = self._files.path(JOURNAL)
         whole = [fields for at in (0, _COPY_AT) if (fields := _whole(data, at)) is not None]
         if len(data) != START or not whole:

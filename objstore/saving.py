@@ -123,6 +123,7 @@ class Saver:
         if found is None:
             return None, 0
         head = NodeId(found)
+        self._storage.database.locate(Kind.NODE, head)  # waits for who has moved the ref just now
         if head in ids:
             return head, ids.index(head) + 1
         count = self._chains.longest_prefix(ids)
@@ -149,10 +150,13 @@ class Saver:
         # A message that isn't known by its id is written out once, for its hash and for the store.
         condensed = [None if message._id is not None else condense(message) for message in job.messages]
         ids = node_ids(job.messages, job.parent, job.called_by, job.tool_call_id)
+        planned = self._storage.look()
         saved = Saved(job.parent, ids, self._chains.longest_prefix(ids))
         base = saved.at(saved.known)
         if base != ROOT:
             transaction.rely_on(base)
+        if saved.known or base == ROOT or self._storage.index.has(Kind.NODE, base):
+            transaction.batch.planned = planned
         about: dict[str, Mapping[str, Json]] = {}
         for i in range(saved.known, len(ids)):
             message = transaction.put_message(job.messages[i], condensed[i])
@@ -162,7 +166,7 @@ class Saver:
         names = list(about)
         for start in range(0, len(names), NODES_PER_NOTE):
             part = {name: about[name] for name in names[start : start + NODES_PER_NOTE]}
-            transaction.put_record(Note(note=clocks.new_ulid(), at=now, nodes=part))
+            transaction.put_record(Note(note=clocks.new_ulid(), at=now, nodes=part), unique=True)
         if not about and ids:
             self._freshen(ids[-1])
         if job.moving is not None and saved.head not in (job.moving.expected, ROOT):

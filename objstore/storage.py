@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from objstore.catchup import arrival_of, follow_in_memory, holds_all, recorded, stamp_of, take_in, why_anew
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.database import Database
-from objstore.frames import FAST_LEVEL, compress, decompress
+from objstore.frames import FAST_LEVEL, compress, decompress, enframe
 from objstore.index import INDEX, Arrival, Index, place_loose, place_packed
-from objstore.journal import START, Journal, Position, StoredObject
+from objstore.journal import Journal, Position, StoredObject
 from objstore.journal import Record as JournalRecord
 from objstore.kinds import Kind
 from objstore.limits import (
@@ -36,7 +37,7 @@ from objstore.packing import write_in_order
 from objstore.packwriter import PackWriter
 from objstore.parts import ALL_PARTS
 from objstore.records import Call, check_time
-from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals, value_of
+from objstore.scan import Notice, Progress, admit, adopt_pack, fill, loose_arrivals
 from refs.errors import (
     CorruptFile,
     DagError,
@@ -46,6 +47,7 @@ from refs.errors import (
     StoreExists,
 )
 from refs.files import TEMP_PREFIX, Files
+from refs.forks import renew_after_fork
 from refs.ids import ROOT, Oid, parse_oid
 from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, RefName, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
@@ -55,7 +57,6 @@ if TYPE_CHECKING:
     from objstore.transaction import Batch, NewObject, Transaction
 
 LOCK: Final = "lock"
-_STAMP: Final = "journal"
 _FOLDERS: Final = ("objects", PACK_FOLDER, *(f"objects/{kind.folder}" for kind in Kind), "refs/conversations")
 
 Clock = Callable[[], str]
@@ -80,7 +81,15 @@ class Storage:
         self.database = Database(files, self.index, self.journal, self.refresh)
         self.progress = progress
         self._seen: bytes | None = None
+        """The journal's state when this process last held the lock: nothing was left undone then."""
+        self._looked: bytes | None = None
+        """A state of the journal of which the index holds all that was committed."""
         self._recorded = False
+        renew_after_fork(self)
+
+    def renew(self) -> None:
+        """In a forked child: what was just committed, and is the parent's to take in, is still to be read."""
+        self._seen = self._looked = None
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -115,6 +124,7 @@ class Storage:
         made = cls(files, read_config(files), clock, notice, progress)
         if not made.index.open() or not made._up_to_date():
             made._catch_up_if_possible()
+        made.index.look = made._look
         return made
 
     def close(self) -> None:
@@ -122,12 +132,14 @@ class Storage:
 
         What was committed is durable already. Where another process holds the lock the journal stays as it is.
         """
-        if self._recorded and self.journal.size:
+        self.index.look = lambda _: False
+        if self._recorded and self.journal.size and not self.index.in_memory:
             with (
                 contextlib.suppress(DagError),  # closing must not hide what led to it; the journal stays
                 self.files.lock(LOCK, wait=False) as held,
             ):
                 if held:
+                    self._catch_up()  # in a forked child what was just committed is the parent's to know
                     self.checkpoint()
         self.database.close()
         self.index.close()
@@ -158,50 +170,81 @@ class Storage:
         self.database.forget_packs()
         self.index.forget_places()
         if not self.index.is_current() and self.index.reopen():
+            self._seen = self._looked = None
             return True
-        if self.read_only or (self.index.is_open and self._up_to_date()):
-            return self.index.is_open
-        with self.files.lock(LOCK, wait=not self.index.is_open) as held:
-            if held:
-                self._seen = None  # a pack that was copied in leaves no mark in the journal
-                self._catch_up()
+        if self.index.is_open and self._up_to_date():
+            return True
+        if self.read_only:
+            self._follow_in_memory()
+            return True
+        # Whoever is at it now may have moved a ref to what only the journal has yet.
+        with self.files.lock(LOCK):
+            self._seen = None  # a pack that was copied in leaves no mark in the journal
+            self._catch_up()
         return True
+
+    def look(self) -> bytes | None:
+        """Take in what others have committed; the state of the store for a `Batch` planned with it."""
+        self._look(False)
+        return self._seen
+
+    def _look(self, missed: bool) -> bool:
+        """Take in what others have committed: it stands in the journal before it is in the index.
+
+        Who `missed` something also waits for what is being committed. Whether there was anything.
+        """
+        try:
+            state = self.journal.state()
+            if state in (self._seen, self._looked):
+                return False
+            if holds_all(self.index, self.journal) and not (missed and self.journal.cut_short()):
+                self._looked = None if missed else state
+                return missed
+            if self.read_only:
+                self._follow_in_memory()
+                return True
+            with self.lock():
+                return True
+        except (CorruptFile, FileNotFoundError):  # whoever writes next sees to it
+            return False
 
     def _up_to_date(self) -> bool:
         """Whether the journal has been applied and the index knows all of it and of the packs. No lock."""
         try:
             return (
                 not self.journal.pending()
-                and self._stamp() in (self.journal.position(), *self._emptied())
+                and holds_all(self.index, self.journal)
                 and set(list_packs(self.files)) == self.index.packs().keys()
             )
         except (CorruptFile, FileNotFoundError):  # of the journal or the index: `_catch_up` sees to either
             return False
 
-    def _emptied(self) -> tuple[Position, ...]:
-        """Where the index may stand if nothing was recorded since the journal was emptied."""
-        return (self.journal.emptied_from(),) if self.journal.position().end == START else ()
-
-    def _stamp(self) -> Position | None:
-        name, _, end = (self.index.meta(_STAMP) or "").partition(":")
-        return Position(name, int(end)) if end.isdigit() else None
-
     def _catch_up_if_possible(self) -> None:
         try:
             pending, another_boot = self.journal.pending(), self.journal.another_boot()
+            behind = not self.index.is_open or not holds_all(self.index, self.journal)
         except (CorruptFile, FileNotFoundError):
-            pending, another_boot = False, True
+            pending, another_boot, behind = False, True, True
         if self.read_only:
-            if not self.index.is_open or not pending:
-                self._index_in_memory()
-            else:
+            if pending and self.index.is_open:
                 self.notice("the store can't be written: what a crash cut short is not to be seen here")
+            self._follow_in_memory()
             return
-        # Where somebody else holds the lock they have caught up already, unless they still are at it after a
-        # crash of the machine: only an index is needed to read.
-        with self.files.lock(LOCK, wait=another_boot or not self.index.is_open) as held:
+        # Where somebody else holds the lock for long (a gc) the index holds all that was committed before, unless
+        # they still are at it after a crash of the machine.
+        with self.files.lock(LOCK, wait=another_boot or behind) as held:
             if held:
                 self._catch_up()
+
+    def _follow_in_memory(self) -> None:
+        """In a folder that can't be written: go on with a copy of the index that holds all that is committed."""
+        if self.index.is_open:
+            with contextlib.suppress(CorruptFile, FileNotFoundError):
+                state = self.journal.state()
+                if follow_in_memory(self.files, self.index, self.journal, self.notice):
+                    self._looked = state
+                    return
+        self._index_in_memory()
 
     def _index_in_memory(self) -> None:
         self.notice("the index is missing or stale and the folder is read-only: reading all objects")
@@ -209,7 +252,7 @@ class Storage:
         self.index = Index(":memory:", ALL_PARTS)
         self.index.create()
         self.database = Database(self.files, self.index, self.journal, lambda: False)
-        fill(self.files, self.index, self.notice, self.progress, self._recorded_objects())
+        fill(self.files, self.index, self.notice, self.progress, recorded(self.journal, self.notice))
 
     def _catch_up(self) -> None:
         """The lock is held: apply what is pending, and see that the index knows everything."""
@@ -299,60 +342,33 @@ class Storage:
 
     def _place(self, each: StoredObject) -> None:
         """Make an object's loose file; the folder is still to be synced."""
-        name = loose_name(each.kind, each.oid, each.form)
-        if self.files.read_or_none(name, MAX_STORED_BYTES) != each.packed:
-            self.files.replace(name, each.packed, sync_folder=False)
+        name, packed = loose_name(each.kind, each.oid, each.form), compress(self._raw(each))
+        if self.files.read_or_none(name, MAX_STORED_BYTES) != packed:
+            self.files.replace(name, packed, sync_folder=False)
 
     def _bring_index_up_to_date(self) -> None:
         """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
         if not self.index.is_open:
             self.rebuild_index("the index is missing or damaged")
             return
-        stamp = self._stamp()
-        here = self.journal.position()
-        found, known = set(list_packs(self.files)), self.index.packs().keys()
-        if stamp is None or not (stamp.id == here.id or stamp == self.journal.emptied_from()):
-            self.rebuild_index("the index is of another time than the objects")
+        why = why_anew(self.files, self.index, self.journal)
+        if why is not None:
+            self.rebuild_index(why)
             return
-        if known - found or (stamp.id == here.id and stamp.end > here.end):
-            self.rebuild_index("the index names what is gone")
-            return
-        start = stamp.end if stamp.id == here.id else START
-        with self.index.changing() as db:
-            left: list[Arrival] = []
-            for pack in sorted(found - known):
-                left += adopt_pack(self.files, self.index, db, pack, self.notice)
-            for record, end in self.journal.records():
-                if end > start:
-                    left += [self._arrival(each) for each in record.objects]
-            for arrival in admit(self.index, db, left):
-                self.notice(f"{arrival.kind} {arrival.oid} is passed over: something before it is missing")
-            self.index.link(db)
-            self._set_stamp(db, self.journal.position())
-
-    def _arrival(self, each: StoredObject) -> Arrival:
-        name = loose_name(each.kind, each.oid, each.form)
-        value = None
-        if each.kind is not Kind.PAYLOAD:
-            value = value_of(each.kind, each.form, decompress(each.packed, MAX_OBJECT_BYTES, name))
-        return Arrival(each.kind, each.oid, place_loose(each.form), value)
-
-    def _set_stamp(self, db: sqlite3.Connection, position: Position) -> None:
-        self.index.set_meta(db, _STAMP, f"{position.id}:{position.end}")
+        try:
+            take_in(self.files, self.index, self.journal, self.notice)
+        except StorageFailure as error:
+            if error.path != self.index.path or self.index.in_memory:
+                raise
+            self.notice(f"{error}; a copy of the index in memory takes its place")
+            self.index.go_on_in_memory()
+            take_in(self.files, self.index, self.journal, self.notice)
 
     def rebuild_index(self, why: str) -> None:
         """Make the index anew from the objects; the lock is held."""
         self.notice(f"{why}: it is rebuilt from the objects")
-        recorded = self._recorded_objects()
-        self._new_index(lambda index: fill(self.files, index, self.notice, self.progress, recorded))
-
-    def _recorded_objects(self) -> list[Arrival]:
-        """What stands in the journal."""
-        try:
-            return [self._arrival(each) for record, _ in self.journal.records() for each in record.objects]
-        except (CorruptFile, FileNotFoundError) as error:
-            self.notice(f"the journal can't be read: {error}")
-            return []
+        told = recorded(self.journal, self.notice)
+        self._new_index(lambda index: fill(self.files, index, self.notice, self.progress, told))
 
     def _new_index(self, fill_it: Callable[[Index], None]) -> None:
         temp = f"{TEMP_PREFIX}{INDEX}"
@@ -363,7 +379,7 @@ class Storage:
         try:
             fill_it(made)
             with made.changing() as db:
-                self._set_stamp(db, self.journal.position())
+                self.index.set_stamp(db, stamp_of(self.journal.position()))
         finally:
             made.close()
         # Whoever has the old index open keeps reading it until it looks at the inode.
@@ -397,8 +413,10 @@ class Storage:
         packed = self._pack_small(list(batch.objects.values()))
         with self.lock():
             self._check_moves(batch.moves)
-            new = self._unknown(batch)
-            self._check_edges(batch, new)
+            # Nobody has committed since it was looked up: it holds as it was found.
+            unchanged = batch.planned is not None and batch.planned == self._seen
+            new = self._unknown(batch, unchanged)
+            self._check_edges(batch, new, unchanged)
             if not new and not batch.moves:
                 return
             now = check_time(self.clock(), "the clock's time")
@@ -413,7 +431,15 @@ class Storage:
             if self.journal.size > JOURNAL_CHECKPOINT_BYTES:
                 self.checkpoint()
 
-    def _unknown(self, batch: Batch) -> list[NewObject]:
+    def _unknown(self, batch: Batch, unchanged: bool = False) -> list[NewObject]:
+        """Those of a batch's objects that aren't stored. `unchanged`: none of its nodes are."""
+        if len(batch.objects) <= SMALL_TRANSACTION_OBJECTS:
+            has = self.index.has
+            return [
+                each
+                for each in batch.objects.values()
+                if each.unique or (unchanged and each.kind is Kind.NODE) or not has(each.kind, each.oid)
+            ]
         new = []
         for kind in Kind:
             ids = [oid for held, oid in batch.objects if held is kind]
@@ -429,44 +455,40 @@ class Storage:
         self.refs.check(moves)
 
     def _pack_small(self, new: Sequence[NewObject]) -> dict[tuple[Kind, Oid], bytes] | None:
-        """The loose form of each object, or None if they are so many that a pack is better."""
+        """What the journal keeps of each object, or None if they are so many that a pack is better."""
         if len(new) > SMALL_TRANSACTION_OBJECTS:
             return None
         # By kind too: an attachment may hold the very bytes of a message, and has its id then.
-        packed = {(each.kind, each.oid): compress(each.raw) if each.raw else b"" for each in new}
+        packed = {(each.kind, each.oid): enframe(each.raw) if each.raw else b"" for each in new}
         return packed if sum(map(len, packed.values())) <= SMALL_TRANSACTION_BYTES else None
 
-    def _check_edges(self, batch: Batch, new: Sequence[NewObject]) -> None:
+    def _check_edges(self, batch: Batch, new: Sequence[NewObject], unchanged: bool = False) -> None:
         """Whether all that new nodes and refs build on is stored or comes with them: gc may have been here."""
-        needed: dict[Kind, set[Oid]] = {kind: set() for kind in Kind}
-        needed[Kind.NODE].update(batch.relies_on)
+        needed = _edges(new)
+        nodes = needed[Kind.NODE]
         for move in batch.moves:
             if move.new is not None and move.ref.startswith(DESCRIPTIONS):
                 needed[Kind.DESCRIPTION].add(move.new)
             elif move.new is not None and move.ref.startswith((CONVERSATIONS, TAGS)):
-                needed[Kind.NODE].add(move.new)
-        for each in new:
-            if isinstance(each.value, Call):
-                call = each.value
-                ends = (call.head_input, call.head_output)
-                needed[Kind.NODE].update(oid for oid in ends if oid is not None and oid != ROOT)
-                needed[Kind.MESSAGE].update(filter(None, [call.instructions]))
-                needed[Kind.PAYLOAD].update(filter(None, [call.tools]))
-            elif isinstance(each.value, Node):
-                needed[Kind.MESSAGE].add(each.value.message)
-                needed[Kind.NODE].update(
-                    oid for oid in (each.value.parent, each.value.called_by) if oid is not None and oid != ROOT
-                )
+                nodes.add(move.new)
+        if unchanged:
+            nodes -= batch.relies_on
+        else:
+            nodes |= batch.relies_on
         self._check_payloads(batch)
+        nodes.discard(ROOT)
+        for each in new:
+            needed[each.kind].discard(each.oid)
         for kind, ids in needed.items():
-            ids.difference_update([each.oid for each in new if each.kind is kind])
-            for oid in sorted(self.index.missing(kind, ids)):
-                raise ObjectMissing(kind, oid)
+            if ids:
+                for oid in sorted(self.index.missing(kind, ids)):
+                    raise ObjectMissing(kind, oid)
 
     def _check_payloads(self, batch: Batch) -> None:
-        for kind, oid in batch.objects:
+        payloads = [held for held in batch.objects if held[0] is Kind.PAYLOAD]
+        for kind, oid in payloads:
             # A payload is published before the lock is taken, so a gc may have found that nothing needs it.
-            if kind is Kind.PAYLOAD and self.files.stat(loose_name(kind, oid)) is None:
+            if self.files.stat(loose_name(kind, oid)) is None:
                 raise ObjectMissing(kind, oid)
 
     def _commit_to_journal(
@@ -479,14 +501,8 @@ class Storage:
         stored = [StoredObject(each.kind, each.oid, each.form, packed[each.kind, each.oid]) for each in new]
         position = self.journal.append(JournalRecord(tuple(stored), (), entries))
         self._recorded = True
-        try:
-            arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
-            with self.index.changing() as db:
-                self._admit_all(db, arrivals)
-                self._set_stamp(db, position)
-        except BaseException:
-            self._take_back([])
-            raise
+        arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
+        self.index.take_in_later(arrivals, stamp_of(position))
         self._finish(moves, entries, position)
 
     def _commit_to_pack(
@@ -508,7 +524,7 @@ class Storage:
                     loc = place_packed(first + placed.frame, placed.line) if placed else place_loose(each.form)
                     arrivals.append(Arrival(each.kind, each.oid, loc, each.value))
                 self._admit_all(db, arrivals)
-                self._set_stamp(db, position)
+                self.index.set_stamp(db, stamp_of(position))
         except BaseException:
             self._take_back([pack_name(written.pack)] if written and written.pack not in known else [])
             raise
@@ -540,10 +556,10 @@ class Storage:
             position = self.journal.append(JournalRecord(stored, packs, entries))
             try:
                 with self.index.changing() as db:
-                    self.index.add(db, [self._arrival(each) for each in stored])
+                    self.index.add(db, [arrival_of(each) for each in stored])
                     if sealed is not None and fresh:
                         self._admit_sealed(db, sealed.pack)
-                    self._set_stamp(db, position)
+                    self.index.set_stamp(db, stamp_of(position))
             except BaseException:
                 self._take_back([pack_name(sealed.pack)] if sealed is not None and fresh else [])
                 raise
@@ -603,7 +619,7 @@ class Storage:
                 from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
 
                 self.pack_loose(
-                    [NewObject(e.kind, e.oid, self._raw(e), self._arrival(e).value, e.form) for e in loose]
+                    [NewObject(e.kind, e.oid, self._raw(e), arrival_of(e).value, e.form) for e in loose]
                 )
                 loose = []
             for each in loose:
@@ -619,7 +635,7 @@ class Storage:
         """
         self.journal.empty(swept=swept)
         with self.index.changing() as db:
-            self._set_stamp(db, self.journal.position())
+            self.index.set_stamp(db, stamp_of(self.journal.position()))
         self._seen = self.journal.state()
 
     def adopt_loose(self) -> int:
@@ -639,7 +655,7 @@ class Storage:
         if each.kind is Kind.PAYLOAD:
             return False
         place = self.index.locate(each.kind, each.oid)
-        return place is not None and place.pack is None
+        return place is None or place.pack is None
 
     def _raw(self, each: StoredObject) -> bytes:
         return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
@@ -670,6 +686,28 @@ class Storage:
         for each in objects:
             self.files.remove(loose_name(each.kind, each.oid, each.form))
         return written
+
+
+def _edges(objects: Iterable[NewObject]) -> dict[Kind, set[Oid]]:
+    """What nodes and calls name."""
+    named: dict[Kind, set[Oid]] = {kind: set() for kind in Kind}
+    nodes, messages = named[Kind.NODE], named[Kind.MESSAGE]
+    for each in objects:
+        value = each.value
+        if isinstance(value, Node):
+            messages.add(value.message)
+            nodes.add(value.parent)
+            if value.called_by is not None:
+                nodes.add(value.called_by)
+        elif isinstance(value, Call):
+            nodes.add(value.head_input)
+            if value.head_output is not None:
+                nodes.add(value.head_output)
+            if value.instructions is not None:
+                messages.add(value.instructions)
+            if value.tools is not None:
+                named[Kind.PAYLOAD].add(value.tools)
+    return named
 
 
 def _boot() -> bytes:

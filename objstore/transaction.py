@@ -36,6 +36,8 @@ class NewObject:
     raw: bytes
     value: Value = None
     form: Form = Form.PLAIN
+    unique: bool = False
+    """Named by a ULID that was made for it: nobody can have stored it before."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Batch:
     reasons: list[str] = field(default_factory=list)
     relies_on: set[NodeId] = field(default_factory=set)
     """Nodes that are not in the batch and must still be there when it is committed."""
+    planned: bytes | None = None
+    """A state of the store (`Storage.look`) in which none of its nodes were stored, and all it relies on was."""
 
     def add(self, new: NewObject) -> None:
         if (new.kind, new.oid) not in self.objects:
@@ -103,11 +107,11 @@ class Transaction:
         """A node whose id has been worked out before."""
         self.batch.add(NewObject(Kind.NODE, oid, node.canonical(), node))
 
-    def put_record(self, record: Call | Note | Description | Record) -> CallId:
-        """A call, note or description."""
+    def put_record(self, record: Call | Note | Description | Record, *, unique: bool = False) -> CallId:
+        """A call, note or description; `unique` says that its ULID was made just now."""
         assert isinstance(record, Call | Note | Description)
         kind, oid, raw = encode(record)
-        self.batch.add(NewObject(kind, oid, raw, record))
+        self.batch.add(NewObject(kind, oid, raw, record, unique=unique))
         return CallId(oid)
 
     def put_payload(self, stream: Readable) -> PayloadId:

@@ -148,12 +148,12 @@ def test_a_record_that_was_taken_back_is_not_remembered_by_who_saw_it(store, tmp
     store.commit("main", talk("a"))
     with quiet_store(tmp_path / "store") as other:
 
-        def refuse(db, arrivals) -> None:
+        def refuse(name, fd) -> None:
             assert other.storage.journal.find(Kind.NODE, "f" * 64) is None  # having looked at all there is
-            raise StorageFailure("index", OSError(28, "full"))
+            raise StorageFailure(name, OSError(28, "full"))
 
         with monkeypatch.context() as patch:
-            patch.setattr(store.storage, "_admit_all", refuse)
+            patch.setattr(store.storage.files, "_sync", refuse)
             with pytest.raises(StorageFailure):
                 store.commit("main", talk("b"))
         head = store.commit("main", talk("quite", "another", "one"))
