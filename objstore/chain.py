@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from objstore.canonical import message_content_hash
-from objstore.codec import read_message
 from objstore.database import Database, Run
 from objstore.index import ROOT_ROW, Index
 from objstore.kinds import Kind
@@ -14,7 +13,7 @@ from objstore.message import Message
 from objstore.node import Node, plain_node_id
 from objstore.packframe import Step
 from objstore.records import Tombstone
-from refs.errors import CorruptFile, CorruptObject, ObjectMissing, Redacted
+from refs.errors import ObjectMissing, Redacted
 from refs.ids import ROOT, MessageId, NodeId
 
 
@@ -56,20 +55,24 @@ class Chains:
             run = self._database.run(head)
             runs.append(run)
             head = run.before
-        return [whole(step.oid, self._message(run, step)) for run in reversed(runs) for step in run.steps]
+        found: list[Message] = []
+        for run in reversed(runs):
+            for step, known in zip(run.steps, self._database.known(run), strict=True):
+                value = known if known is not None else self._said(run, step)
+                found.append(value if type(value) is Message else whole(step.oid, value))
+        return found
 
     def walk(self, head: NodeId) -> Iterator[Entry]:
         """Entries from `head` back to the first, each read as it is asked for."""
         while head != ROOT:
             run = self._database.run(head)
             for step in reversed(run.steps):
-                yield Entry(step.oid, run.node(step), lambda run=run, step=step: self._message(run, step))  # type: ignore[misc]
+                yield Entry(step.oid, run.node(step), lambda run=run, step=step: self._said(run, step))  # type: ignore[misc]
             head = run.before
 
     def message(self, oid: MessageId) -> Message | Tombstone:
         """A message by its id."""
-        _, raw = self._database.read(Kind.MESSAGE, oid)
-        return read_message(raw, oid, self._database.open_payload)
+        return self._database.message(oid)
 
     def children(self, node: NodeId) -> list[NodeId]:
         """The nodes whose parent is `node` (or `ROOT`), oldest first."""
@@ -105,14 +108,10 @@ class Chains:
         self._index.look(False)
         return longest_prefix(len(ids), lambda i: self._index.has_node(ids[i]))
 
-    def _message(self, run: Run, step: Step) -> Message | Tombstone:
-        if step.message_line < 0 or run.frame is None:
+    def _said(self, run: Run, step: Step) -> Message | Tombstone:
+        if run.frame is None or step.message_line < 0:
             return self.message(step.message)
-        try:
-            _, _, raw = run.frame.message(step.message_line)
-        except CorruptFile as error:
-            raise CorruptObject(Kind.MESSAGE, step.message, str(error)) from error
-        return read_message(raw, step.message, self._database.open_payload)
+        return self._database.message_in(run.frame, step)
 
     def id_of(self, row: int) -> NodeId:
         """The node in a row of the index."""

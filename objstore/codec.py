@@ -11,8 +11,9 @@ from objstore.canonical import canonical_and_id
 from objstore.jsonvalue import FloatFound, Json, loads, loads_exactly
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES
-from objstore.message import Message, Part, TextPart
+from objstore.message import Message, attachments_of
 from objstore.node import Node
+from objstore.parsed import parsed_message
 from objstore.records import Call, Description, Note, Tombstone
 from refs.errors import CorruptObject, InvalidId, InvalidValue, LimitExceeded
 from refs.ids import Oid, PayloadId, parse_oid
@@ -114,36 +115,32 @@ def read_message(
     payload are read when they are asked for. Raises `CorruptObject`.
     """
     try:
-        value = loads(raw)
-        if open_payload is not None:
-            value = _hydrate(value, open_payload)
-        try:
-            made = _read(value)
-        except FloatFound:
-            value = loads_exactly(raw)
-            if open_payload is not None:
-                value = _hydrate(value, open_payload)
-            made = Message.from_dict(value)
+        made = parsed_message(raw, oid) or _read_with_care(raw, open_payload)
     except (InvalidValue, InvalidId) as error:
         raise CorruptObject(Kind.MESSAGE, oid or sha256(raw).hexdigest(), str(error)) from error
-    if oid is not None and isinstance(made, Message):
+    if oid is not None and isinstance(made, Message) and made._id is None:
         object.__setattr__(made, "_id", oid)
     return made
 
 
-def _read(value: Json) -> Message | Tombstone:
+def _read_with_care(raw: bytes, open_payload: Callable[[PayloadId], BinaryIO] | None) -> Message | Tombstone:
+    for parse, tell_floats in ((loads, True), (loads_exactly, False)):
+        value = parse(raw)
+        if open_payload is not None:
+            value = _hydrate(value, open_payload)
+        try:
+            return _read(value, tell_floats)
+        except FloatFound:
+            continue  # what orjson made a float may be an integer
+    raise AssertionError
+
+
+def _read(value: Json, tell_floats: bool) -> Message | Tombstone:
     if not isinstance(value, dict):
         raise InvalidValue("", "not a JSON object")
     if "tombstone" in value:
         return _build_tombstone(Kind.MESSAGE, value)
-    parts = value.get("parts")
-    if len(value) == 2 and isinstance(parts, list) and len(parts) == 1:
-        part = parts[0]
-        if isinstance(part, dict) and len(part) == 2 and part.get("type") == "text" and "role" in value:
-            words = part.get("text")
-            if isinstance(words, str):  # most messages
-                return Message(value["role"], (TextPart(words),))
-    return Message.from_dict(value, tell_floats=True)
+    return Message.from_dict(value, tell_floats=tell_floats)
 
 
 def _hydrate(value: Json, open_payload: Callable[[PayloadId], BinaryIO]) -> Json:
@@ -196,7 +193,5 @@ def attachments(message: Message) -> list[Attachment]:
     """All attachments of a message, in order."""
     found: list[Attachment] = []
     for part in message.parts:
-        one: Part = part
-        held = getattr(one, "attachment", None)
-        found.extend([held] if held is not None else getattr(one, "attachments", ()))
+        found += attachments_of(part)
     return found

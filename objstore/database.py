@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, Final, NamedTuple, TypeVar
 
-from objstore.codec import decode
+from objstore.codec import decode, read_message
 from objstore.frames import decompress
 from objstore.index import Index, Location
 from objstore.journal import JOURNAL, Journal, StoredObject
 from objstore.kinds import Kind
 from objstore.limits import FRAME_CACHE_BYTES, MAX_OBJECT_BYTES
 from objstore.loose import Form, open_loose_payload, read_loose
+from objstore.message import Message
 from objstore.node import Node
 from objstore.pack import PackReader
 from objstore.packframe import Frame, Step
-from refs.errors import CorruptFile, CorruptObject, ObjectMissing
+from objstore.parsed import parsed_message, weight
+from objstore.records import Tombstone
+from refs.errors import CorruptFile, CorruptObject, ObjectMissing, StorageFailure
 from refs.files import Files
 from refs.forks import renew_after_fork
 from refs.ids import NodeId, Oid
 
 _T = TypeVar("_T")
+_ELSEWHERE_BYTES: Final = FRAME_CACHE_BYTES // 4
 
 
 class Run(NamedTuple):
@@ -56,12 +60,14 @@ class Database:
         self._packs: OrderedDict[str, PackReader] = OrderedDict()
         self._frames: OrderedDict[tuple[str, int], Frame] = OrderedDict()
         self._cached = 0
+        self._elsewhere = _Elsewhere(None)
         renew_after_fork(self)
 
     def renew(self) -> None:
         """In a forked child: another thread may have been amidst."""
         self._mutex = threading.RLock()
         self._packs, self._frames, self._cached = OrderedDict(), OrderedDict(), 0
+        self._elsewhere = _Elsewhere(None)
 
     def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
         """Those of `ids` that aren't stored."""
@@ -101,6 +107,48 @@ class Database:
             return Run(before, steps, frame, None)
 
         return self._at_place(Kind.NODE, oid, read)
+
+    def known(self, run: Run) -> list[Message | Tombstone | None]:
+        """The messages of a run, None for those that are to be asked for one by one.
+
+        What is decoded is kept as long as its frame is, so the same objects come again.
+        """
+        elsewhere = self._elsewhere_now() if any(step.message_line < 0 for step in run.steps) else {}
+        frame = run.frame
+        if frame is None:
+            return [elsewhere.get(step.message) for step in run.steps]
+        values = frame.values
+        made: dict[int, Message | Tombstone] = {}
+        size = 0
+        for _, oid, _, at in run.steps:
+            if at >= 0 and at not in values and frame.lines[at].startswith(b'{"parts":'):
+                message = parsed_message(frame.lines[at], oid)
+                if message is not None:
+                    made[at] = message
+                    size += weight(message)
+        if made and not self._keep(frame, made, size):
+            values = made | values
+        return [values.get(at) if at >= 0 else elsewhere.get(oid) for _, oid, _, at in run.steps]
+
+    def message_in(self, frame: Frame, step: Step) -> Message | Tombstone:
+        """The message of a step that stands in `frame`."""
+        try:
+            return self._message_in(frame, step.message_line, step.message)
+        except CorruptFile as error:
+            raise CorruptObject(Kind.MESSAGE, step.message, str(error)) from error
+
+    def message(self, oid: Oid) -> Message | Tombstone:
+        """A message by its id."""
+        elsewhere = self._elsewhere
+
+        def read(place: Location) -> Message | Tombstone:
+            if place.pack is None:
+                return read_message(self._read_loose(Kind.MESSAGE, oid)[1], oid, self.open_payload)
+            return self._message_in(self.frame(place), place.line, oid)
+
+        found = self._at_place(Kind.MESSAGE, oid, read)
+        elsewhere.add(oid, found)
+        return found
 
     def open_payload(self, oid: Oid) -> BinaryIO:
         """A payload's raw bytes as a stream, checked when its end is reached."""
@@ -151,10 +199,10 @@ class Database:
                 self._frames.move_to_end(name)
                 return frame
             frame = self._pack(place.pack).frame(place.offset, place.size)
+            frame.name = name
             self._frames[name] = frame
-            self._cached += frame.size
-            while self._cached > FRAME_CACHE_BYTES and len(self._frames) > 1:
-                self._cached -= self._frames.popitem(last=False)[1].size
+            self._cached += frame.weight
+            self._evict()
             return frame
 
     def forget_packs(self) -> None:
@@ -165,8 +213,47 @@ class Database:
             self._packs.clear()
             self._frames.clear()
             self._cached = 0
+            self._elsewhere = _Elsewhere(None)
 
     close = forget_packs
+
+    def _elsewhere_now(self) -> Mapping[Oid, Message | Tombstone]:
+        """Messages that have been read by their ids since the index last changed."""
+        try:
+            with self._index.reading() as db:
+                state = db, db.total_changes, db.execute("PRAGMA data_version").fetchone()
+        except (CorruptFile, StorageFailure):  # whoever asks it for a message is told
+            return {}
+        if state != self._elsewhere.state:
+            self._elsewhere = _Elsewhere(state)
+        return self._elsewhere.values
+
+    def _message_in(self, frame: Frame, line: int, oid: Oid) -> Message | Tombstone:
+        known = frame.values.get(line)
+        if known is None:
+            found, _, raw = frame.message(line)
+            if found == oid:
+                known = read_message(raw, oid, self.open_payload)
+                self._keep(frame, {line: known}, weight(known))
+                return known
+        elif (known._id if isinstance(known, Message) else known.id) == oid:
+            return known
+        raise CorruptObject(Kind.MESSAGE, oid, "its bytes have another hash")
+
+    def _keep(self, frame: Frame, values: Mapping[int, Message | Tombstone], size: int) -> bool:
+        """Keep decoded values of `size` bytes beside their lines, if the frame is kept and there is room."""
+        with self._mutex:
+            if self._frames.get(frame.name) is not frame or frame.weight + size > FRAME_CACHE_BYTES:
+                return False
+            frame.values.update(values)
+            frame.weight += size
+            self._cached += size
+            self._evict()
+        return True
+
+    def _evict(self) -> None:
+        while self._cached > FRAME_CACHE_BYTES and len(self._frames) > 1:
+            self._cached -= self._frames.popitem(last=False)[1].weight
 
     def _pack(self, pack: str) -> PackReader:
         reader = self._packs.get(pack)
@@ -220,6 +307,22 @@ class Database:
                     raise CorruptObject(kind, oid, str(error)) from error
             self._refresh()
         raise AssertionError
+
+
+class _Elsewhere:
+    """Messages by their ids, good for one state of the index: what it names may be erased or moved."""
+
+    def __init__(self, state: object) -> None:
+        self.state = state
+        self.values: dict[Oid, Message | Tombstone] = {}
+        self._left = _ELSEWHERE_BYTES if state is not None else 0
+
+    def add(self, oid: Oid, value: Message | Tombstone) -> None:
+        """Take a value that was looked up in this state of the index, or in a later one."""
+        size = weight(value) if self._left > 0 else 0
+        if 0 < size <= self._left:
+            self.values[oid] = value
+            self._left -= size
 
 
 def unpack(stored: StoredObject) -> bytes:

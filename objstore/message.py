@@ -372,6 +372,13 @@ _TYPES: dict[str, type[Part]] = {
 }
 
 
+def attachments_of(part: Part) -> Sequence[Attachment]:
+    """The attachments of a part, in order."""
+    if isinstance(part, AttachmentPart):
+        return () if part.attachment is None else (part.attachment,)
+    return part.attachments if isinstance(part, ToolResultPart) else ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
     """What somebody said: a role (any non-empty string), parts, and what the provider must get back.

@@ -114,7 +114,8 @@ def node_id(parent: str, message: str, called_by: str | None = None, tool_call_i
 
 def plain_node_id(parent: str, message: str) -> NodeId:
     """`node_id` without called_by, of ids known to be good: the hot path."""
-    return _hash(_plain(parent, message))
+    oid: NodeId = _sha256(f'{{"message":"{message}","parent":"{parent}"}}'.encode("ascii", "replace")).hexdigest()
+    return oid
 
 
 def _plain(parent: str, message: str) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -15,6 +17,19 @@ from objstore.node import Node, plain_node_id
 from refs.errors import CorruptFile, InvalidValue
 from refs.ids import ROOT, MessageId, NodeId, Oid, is_oid
 
+if TYPE_CHECKING:
+    from objstore.message import Message
+    from objstore.records import Tombstone
+
+_sha256: Any = sha256  # Any: making an Oid of its result would cost a fifth of the hash
+_PLAIN: Final = Form.PLAIN  # looking up a member of an enum costs a quarter of a hash
+_LINE_BYTES: Final = 256
+"""Memory a line takes beside its own bytes, once its id is known and it stands in a run."""
+_PAIR_BYTES: Final = 24
+_MOST_PAIRS: Final = 4096
+_PAIRS: dict[bytes, tuple[int, int]] = {}
+"""What short node lines hold. Nearly all are among a few: `{"node":[2,1]}`, `{"node":[1,1]}`, …"""
+
 
 class Step(NamedTuple):
     """A node in a frame: its id, its message's, its line, and its message's line (-1: not in this frame)."""
@@ -25,24 +40,47 @@ class Step(NamedTuple):
     message_line: int
 
 
+_step: Callable[[tuple[Any, ...]], Step] = partial(tuple.__new__, Step)  # Step._make, three times faster
+
+
 class Frame:
     """The lines of one frame, and the ids they stand for, worked out when they are asked for.
 
     References point only to earlier lines, so there are no cycles; one that leaves the frame's beginning or
     points at a line of another kind is refused with `CorruptFile`.
+
+    Whoever decodes a message line may put the value into `values`, if it adds to `weight` what that takes.
     """
 
-    __slots__ = ("_messages", "_nodes", "_where", "lines", "size")
+    __slots__ = (
+        "_messages",
+        "_nodes",
+        "_run_steps",
+        "_runs",
+        "_where",
+        "lines",
+        "name",
+        "size",
+        "values",
+        "weight",
+    )
 
     def __init__(self, raw: bytes, where: str) -> None:
         self.size = len(raw)
         self._where = where
-        count = raw.count(b"\n")  # before they are split: a frame of nothing else would take much memory
-        self.lines = raw.split(b"\n") if 0 < count <= MAX_FRAME_LINES else [raw]
+        self.name = ("", 0)
+        """Under which a cache keeps this, if one does."""
+        # Split only so often: a frame of nothing but newlines would take much memory.
+        self.lines = raw.split(b"\n", MAX_FRAME_LINES)
         if self.lines.pop() or not self.lines:
             raise CorruptFile(where, "a frame without a line, with too many, or with half a line at its end")
+        self.weight = len(raw) + _LINE_BYTES * len(self.lines)
+        """Bytes of memory this takes, or soon will."""
+        self.values: dict[int, Message | Tombstone] = {}
         self._messages: dict[int, Oid] = {}
         self._nodes: dict[int, Oid] = {}
+        self._runs: dict[int, tuple[NodeId, list[Step]]] = {}
+        self._run_steps = 0
 
     def bad(self, at: int, reason: str) -> CorruptFile:
         """The error to raise for line `at`."""
@@ -67,8 +105,8 @@ class Frame:
         if line.startswith(b'{"parts":'):
             known = self._messages.get(at)
             if known is None:
-                known = self._messages[at] = Oid(sha256(line).hexdigest())
-            return known, Form.PLAIN, line
+                known = self._messages[at] = _sha256(line).hexdigest()
+            return known, _PLAIN, line
         if line.startswith(b'{"condensed":{') and line[-73:-66] == b',"id":"' and line.endswith(b'"}'):
             oid = line[-66:-2].decode("ascii", "replace")
             if is_oid(oid):
@@ -80,9 +118,12 @@ class Frame:
                 return Oid(str(erased)), Form.TOMBSTONE, line
         raise self.bad(at, "not a message")
 
-    def members(self, at: int) -> list[Any]:
+    def members(self, at: int) -> Sequence[Any]:
         """What a node line holds, unresolved: parent, message and perhaps called_by and tool_call_id."""
         line = self.line(at)
+        pair = _PAIRS.get(line)
+        if pair is not None:
+            return pair
         value: Any = None
         if line.startswith(b'{"node":['):
             try:
@@ -91,6 +132,9 @@ class Frame:
                 value = self._json(at)["node"]  # a lone surrogate in the tool_call_id
         if not isinstance(value, list) or not 2 <= len(value) <= 4:
             raise self.bad(at, "not a node")
+        short = len(line) <= _PAIR_BYTES and len(value) == 2 and len(_PAIRS) < _MOST_PAIRS
+        if short and type(value[0]) is type(value[1]) is int:
+            _PAIRS[line] = value[0], value[1]
         return value
 
     def target(self, at: int, reference: object) -> int:
@@ -144,33 +188,54 @@ class Frame:
         """(what the run's first node names as its parent, the run up to the node of line `at`), oldest first.
 
         A run is as much of a chain as stands in this frame. Every id is worked out from the lines: a
-        message's from its bytes, a node's from its parent's and its message's.
+        message's from its bytes, a node's from its parent's and its message's. The list is kept: it is not
+        to be changed.
         """
-        run: list[tuple[int, list[Any]]] = []
+        run = self._runs.get(at)
+        if run is None:
+            self.line(at)  # there is one
+            run = self._work_out(at)
+            if self._run_steps + len(run[1]) > len(self.lines):  # runs that share their beginning
+                self._runs, self._run_steps = {}, 0
+            self._runs[at] = run
+            self._run_steps += len(run[1])
+        return run
+
+    def _work_out(self, at: int) -> tuple[NodeId, list[Step]]:
+        lines, nodes, messages = self.lines, self._nodes, self._messages
+        way: list[int] = []
+        held: list[Sequence[Any]] = []
         while True:
-            members = self.members(at)
-            run.append((at, members))
-            if isinstance(members[0], str):
+            members: Sequence[Any] = _PAIRS.get(lines[at]) or self.members(at)
+            way.append(at)
+            held.append(members)
+            parent = members[0]
+            if isinstance(parent, str):
                 break
-            at = self.target(at, members[0])
-        before = parent = NodeId(Oid(run[-1][1][0]))
+            at = self.target(at, parent)
+        before = parent
         if before != ROOT and not is_oid(before):
             raise self.bad(at, "not a node")
-        steps = []
-        for line, members in reversed(run):
+        way.reverse()
+        held.reverse()
+        oids: list[str] = []
+        said: list[str] = []
+        places: list[int] = []
+        for at, members in zip(way, held, strict=True):
             reference = members[1]
             if isinstance(reference, str):
                 place, message = -1, Oid(reference)
             else:
-                place = self.target(line, reference)
-                message = self._messages.get(place) or self.message(place)[0]
-            known = self._nodes.get(line)
-            if known is None:
-                known = plain_node_id(parent, message) if len(members) == 2 else self.node_oid(line)
-                self._nodes[line] = known
-            parent = NodeId(known)
-            steps.append(Step(parent, MessageId(message), line, place))
-        return before, steps
+                place = self.target(at, reference)
+                message = messages.get(place) or self.message(place)[0]
+            oid = nodes.get(at)
+            if oid is None:
+                oid = nodes[at] = plain_node_id(parent, message) if len(members) == 2 else self.node_oid(at)
+            parent = oid
+            oids.append(oid)
+            said.append(message)
+            places.append(place)
+        return NodeId(Oid(before)), list(map(_step, zip(oids, said, way, places, strict=True)))
 
     def record(self, at: int) -> tuple[Kind, bytes]:
         """(kind, canonical bytes) of a call, note or description line."""
