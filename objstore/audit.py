@@ -34,7 +34,8 @@ _EDGES: Final = {
     " LEFT JOIN payload_of t ON t.row = e.tools ORDER BY i.id",
     "payload": "SELECT lower(hex(i.id)), lower(hex(p.payload)) FROM message_payload p"
     " JOIN message_of i ON i.row = p.message ORDER BY 1, 2",
-    "note": "SELECT lower(hex(i.id)), lower(hex(t.id)) FROM note_node n JOIN node_of i ON i.row = n.node"
+    "note": "SELECT lower(hex(i.id)), lower(hex(t.id)) FROM note_run n"
+    " JOIN node_of i ON i.row BETWEEN n.first AND n.last"
     " JOIN note_of t ON t.row = n.note ORDER BY 1, 2",
 }
 _PLACES: Final = (

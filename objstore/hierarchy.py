@@ -6,10 +6,12 @@ first is met first. Nothing here reads an object, and nothing recurses.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from objstore.index import ROOT_ROW, Index
+from objstore.parts import MAX_RUN
 
 _BATCH: Final = 500  # rows asked for in one statement
 
@@ -106,10 +108,12 @@ class Hierarchy:
         """The notes that speak of any of `rows`, each with those rows."""
         found: dict[int, list[int]] = {}
         with self._index.reading() as db:
-            for marks, batch in _batches(rows):
-                statement = f"SELECT note, node FROM note_node WHERE node IN ({marks})"
-                for note, node in db.execute(statement, batch):
-                    found.setdefault(note, []).append(node)
+            for group in _groups(rows):
+                statement = "SELECT note, first, last FROM note_run WHERE first BETWEEN ? AND ? AND last >= ?"
+                for note, first, last in db.execute(statement, (group[0] - MAX_RUN + 1, group[-1], group[0])):
+                    spoken_of = group[bisect_left(group, first) : bisect_right(group, last)]
+                    if spoken_of:
+                        found.setdefault(note, []).extend(spoken_of)
         return found
 
     def calls(self, rows: Iterable[int]) -> list[int]:
@@ -136,6 +140,18 @@ class Hierarchy:
         return [call for call, answered in found if answered in wanted]
 
 
+def _groups(rows: Iterable[int]) -> Iterator[list[int]]:
+    """Rows that stand close together, in rising order."""
+    group: list[int] = []
+    for row in sorted(rows):
+        if group and (row - group[-1] > MAX_RUN or len(group) >= _BATCH):
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
 def _batches(rows: Iterable[int]) -> Iterator[tuple[str, Sequence[int]]]:
     ordered = sorted(rows)
     for start in range(0, len(ordered), _BATCH):
@@ -149,6 +165,8 @@ _UP: Final = (
 )
 _DOWN: Final = (
     "WITH RECURSIVE down(row, parent) AS (SELECT row, parent FROM node WHERE row=?1"
-    " UNION ALL SELECT n.row, n.parent FROM down JOIN node n ON n.parent = down.row)"
+    # What stands right behind its parent isn't in the index of parents.
+    " UNION ALL SELECT n.row, n.parent FROM down JOIN node n"
+    " ON (n.row = down.row + 1 AND n.parent = down.row) OR (n.parent = down.row AND n.parent <> n.row - 1))"
     " SELECT row, parent FROM down"
 )

@@ -29,7 +29,7 @@ from refs.ids import ROOT, NodeId, Oid, PayloadId
 
 INDEX: Final = "index.sqlite"
 APPLICATION_ID: Final = 0x64616731  # "dag1"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 ROOT_ROW: Final = 0
 LINES_PER_FRAME: Final = 16384
 _LOOSE: Final = -1  # and -2, -3: the form, counted down
@@ -71,7 +71,7 @@ class IndexPart(Protocol):
     kinds: frozenset[Kind]
 
     def create(self, db: sqlite3.Connection) -> None: ...
-    def add(self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Any) -> None: ...
+    def add(self, db: sqlite3.Connection, index: Index, added: Sequence[tuple[int, Any]]) -> None: ...
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None: ...
     def link(self, db: sqlite3.Connection) -> None: ...
 
@@ -79,6 +79,14 @@ class IndexPart(Protocol):
 def key(oid: str) -> bytes:
     """What an id is known by in the index."""
     return bytes.fromhex(oid[:32])
+
+
+def batches(values: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """(question marks, values) for statements that ask for many at once."""
+    marks = ",".join("?" * _IDS_AT_ONCE)
+    for start in range(0, len(values), _IDS_AT_ONCE):
+        batch = values[start : start + _IDS_AT_ONCE]
+        yield marks[: 2 * len(batch) - 1], batch
 
 
 def place_loose(form: Form) -> int:
@@ -240,7 +248,16 @@ class Index:
         One that is being built is of use only when it is whole, so nothing needs to survive a crash before
         it is closed.
         """
-        db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._create(self.path, building)
+
+    def begin_in_memory(self) -> None:
+        """Begin anew, empty, in memory, where no file can be made."""
+        self.close()
+        self._create(":memory:", True)
+        self.in_memory = True
+
+    def _create(self, path: str, building: bool) -> None:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         db.execute(f"PRAGMA busy_timeout={BUSY_MILLISECONDS}")
         db.execute(f"PRAGMA journal_mode={'MEMORY' if building else 'WAL'}")
         self._tune(db)
@@ -423,6 +440,16 @@ class Index:
             found = self._one(_ROW_OF[kind], (name,))
         return None if found is None else found[0]
 
+    def rows_of(self, kind: Kind, ids: Iterable[Oid]) -> dict[Oid, int]:
+        """The rows of those of `ids` that are stored: much cheaper than one after the other."""
+        names = {key(oid): oid for oid in ids}
+        found: dict[Oid, int] = {}
+        with self.reading() as db:
+            for marks, batch in batches(list(names)):
+                for name, row in db.execute(f"SELECT id, row FROM {kind}_id WHERE id IN ({marks})", batch):
+                    found[names[name]] = row
+        return found
+
     def has(self, kind: Kind, oid: Oid) -> bool:
         """Whether an object is stored. The cheapest question."""
         with self._mutex:
@@ -440,15 +467,12 @@ class Index:
         wanted = list(ids)
         if len(wanted) <= 8:  # bytes of one statement are kept ready, so a few are cheaper one by one
             return {oid for oid in wanted if not self.has(kind, oid)}
-        absent: set[Oid] = set()
+        names = {key(oid): oid for oid in wanted}
         with self.reading() as db:
-            for start in range(0, len(wanted), _IDS_AT_ONCE):
-                names = {key(oid): oid for oid in wanted[start : start + _IDS_AT_ONCE]}
-                marks = ",".join("?" * len(names))
-                for found in db.execute(f"SELECT id FROM {kind}_id WHERE id IN ({marks})", list(names)):
+            for marks, batch in batches(list(names)):
+                for found in db.execute(f"SELECT id FROM {kind}_id WHERE id IN ({marks})", batch):
                     del names[found[0]]
-                absent.update(names.values())
-        return absent
+        return set(names.values())
 
     def locate(self, kind: Kind, oid: str) -> Location | None:
         """Where an object stands, or None if the store doesn't hold it."""
@@ -475,7 +499,7 @@ class Index:
     def child_rows(self, row: int) -> list[tuple[int, int]]:
         """(row, loc) of the nodes whose parent is node `row`, oldest first."""
         with self.reading() as db:
-            return db.execute("SELECT row, loc FROM node WHERE parent=? ORDER BY row", (row,)).fetchall()
+            return db.execute(_CHILDREN, (row,)).fetchall()
 
     def node_edges(self, row: int) -> tuple[int, int, int] | None:
         """(parent row, message row, depth) of a node. The depth of a first message is 1."""
@@ -627,31 +651,33 @@ class Index:
         fresh = self._arriving[kind] = {}
         rows: list[tuple[int, ...]] = []
         left: list[Arrival] = []
-        added: list[tuple[int, Arrival]] = []
+        added: list[tuple[int, Value]] = []
+        loose: list[tuple[int, int, bytes]] = []
         absent = None if all_new else self.missing(kind, [arrival.oid for arrival in arrivals])
         for arrival in arrivals:
-            name = key(arrival.oid)
-            if name in fresh or (absent is not None and arrival.oid not in absent):
+            _, oid, loc, value = arrival
+            name = bytes.fromhex(oid[:32])
+            if name in fresh or (absent is not None and oid not in absent):
                 continue
             if kind is Kind.NODE:
-                edges = self._edges(db, arrival.value, fresh, rows, first)
+                edges = self._edges(db, value, fresh, rows, first)
                 if edges is None:
                     left.append(arrival)
                     continue
-                rows.append((row, *edges, arrival.loc))
+                rows.append((row, *edges, loc))
             else:
-                rows.append((row, arrival.loc))
+                rows.append((row, loc))
             fresh[name] = row
-            added.append((row, arrival))
+            added.append((row, value))
+            if loc < 0:
+                loose.append((_NUMBER[kind], row, bytes.fromhex(oid)))
             row += 1
         db.executemany(f"INSERT INTO {kind} VALUES ({_MARKS[kind]})", rows)
         db.executemany(f"INSERT INTO {kind}_id VALUES (?, ?)", sorted(fresh.items()))
-        loose = [(_NUMBER[kind], row, bytes.fromhex(arrival.oid)) for row, arrival in added if arrival.loc < 0]
         if loose:
             db.executemany("INSERT OR REPLACE INTO loose VALUES (?, ?, ?)", loose)
         for part in self._of_kind[kind]:
-            for row, arrival in added:
-                part.add(db, self, row, arrival.oid, arrival.value)
+            part.add(db, self, added)
         return left
 
     def _edges(
@@ -664,7 +690,10 @@ class Index:
     ) -> tuple[int, int, int] | None:
         """(parent row, message row, depth) of a node whose edges are all there, else None."""
         assert isinstance(value, Node)
-        message = self.row(Kind.MESSAGE, value.message)
+        arriving = self._arriving.get(Kind.MESSAGE)
+        message = None if arriving is None else arriving.get(key(value.message))
+        if message is None:
+            message = self.row(Kind.MESSAGE, value.message)
         if message is None or (value.called_by is not None and self.row(Kind.NODE, value.called_by) is None):
             return None
         if value.parent == ROOT:
@@ -773,6 +802,10 @@ _ROW_OF: Final = {kind: f"SELECT row FROM {kind}_id WHERE id=?" for kind in Kind
 _LOC_OF: Final = {
     kind: f"SELECT o.loc FROM {kind}_id i JOIN {kind} o ON o.row = i.row WHERE i.id=?" for kind in Kind
 }
+_CHILDREN: Final = (
+    "SELECT row, loc FROM node WHERE row = ?1 + 1 AND parent = ?1"
+    " UNION ALL SELECT row, loc FROM node WHERE parent = ?1 AND parent <> row - 1 ORDER BY row"
+)
 _MARKS: Final = {kind: "?, ?, ?, ?, ?" if kind is Kind.NODE else "?, ?" for kind in Kind}
 _SCHEMA: Final = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -789,7 +822,8 @@ _SCHEMA: Final = (
     ),
     "CREATE TABLE node(row INTEGER PRIMARY KEY, parent INTEGER NOT NULL, message INTEGER NOT NULL,"
     " depth INTEGER NOT NULL, loc INTEGER NOT NULL)",
-    "CREATE INDEX node_parent ON node(parent)",
+    # Most nodes come right behind their parents, and need no index to be found there.
+    "CREATE INDEX node_parent ON node(parent) WHERE parent <> row - 1",
 )
 
 

@@ -65,11 +65,11 @@ class Graph:
                 """Where each object stands; 0 for a row that is empty."""
                 self._read_nodes(db)
                 self._read_calls(db)
-                self.note_nodes, self.note_notes = array("q"), array("q")
                 known = (len(self.parent),)
-                for node, note in db.execute("SELECT node, note FROM note_node WHERE node < ?", known):
-                    self.note_nodes.append(node)
-                    self.note_notes.append(note)
+                self.notes: list[tuple[int, int, int]] = db.execute(
+                    "SELECT note, first, last FROM note_run WHERE last < ?", known
+                ).fetchall()
+                """Notes, each with the first and the last of a run of nodes that it speaks of."""
                 self._payloads: dict[int, list[int]] = {}
                 for message, payload in db.execute(
                     "SELECT m.message, i.row FROM message_payload m"
@@ -147,8 +147,8 @@ class Graph:
         while todo:
             self._mark_chain(todo.pop(), live, todo)
         nodes, notes = live.rows[Kind.NODE], live.rows[Kind.NOTE]
-        for node, note in zip(self.note_nodes, self.note_notes, strict=True):
-            if nodes[node]:
+        for note, first, last in self.notes:
+            if nodes.find(1, first, last + 1) >= 0:
                 notes[note] = 1
         for message, payloads in self._payloads.items():
             if live.rows[Kind.MESSAGE][message]:

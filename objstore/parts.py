@@ -1,22 +1,25 @@
 """The parts of the index beside the chains: who called whom, calls, notes, and payloads of messages.
 
 A note or call may come before the nodes it names (two packs, read in either order): what isn't there yet is
-put down in a table of its own, and `link` joins it when all has been read.
+put down in a table of its own, and `link` joins it when all has been read. A part is given whole batches,
+since most objects say nothing to it.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from objstore.kinds import Kind
-from objstore.node import Node
-from objstore.records import Call, Note
-from refs.ids import ROOT, Oid, PayloadId
+from objstore.records import Call
+from refs.ids import ROOT
 
 if TYPE_CHECKING:
     from objstore.index import Index
+
+Added = Sequence[tuple[int, Any]]
+"""Rows, and what the index must know of the objects that were admitted in them."""
 
 
 class CalledBy:
@@ -30,9 +33,11 @@ class CalledBy:
         db.execute("CREATE TABLE called(node INTEGER PRIMARY KEY, by INTEGER NOT NULL)")
         db.execute("CREATE INDEX called_by ON called(by)")
 
-    def add(self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Node) -> None:
-        if value.called_by is not None:
-            db.execute("INSERT INTO called VALUES (?, ?)", (row, index.row(Kind.NODE, value.called_by)))
+    def add(self, db: sqlite3.Connection, index: Index, added: Added) -> None:
+        callers = [(row, node.called_by) for row, node in added if node.called_by is not None]
+        db.executemany(
+            "INSERT INTO called VALUES (?, ?)", [(row, index.row(Kind.NODE, by)) for row, by in callers]
+        )
 
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None:
         if kind is Kind.NODE:
@@ -58,7 +63,11 @@ class Calls:
         db.execute("CREATE INDEX call_at ON call_edge(at)")
         db.execute("CREATE TABLE call_waiting(call INTEGER NOT NULL, slot TEXT NOT NULL, id BLOB NOT NULL)")
 
-    def add(self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Call) -> None:
+    def add(self, db: sqlite3.Connection, index: Index, added: Added) -> None:
+        for row, call in added:
+            self._add(db, index, row, call)
+
+    def _add(self, db: sqlite3.Connection, index: Index, row: int, value: Call) -> None:
         named = {
             "asked": value.head_input,
             "answered": value.head_output,
@@ -105,49 +114,88 @@ class Calls:
 _CALL_SLOTS = {"asked": "node_id", "answered": "node_id", "instructions": "message_id", "tools": "payload_id"}
 
 
+MAX_RUN: Final = 64
+"""Nodes of one run at the most: whoever looks for a node need look no further back."""
+
+
 class Notes:
-    """Which notes speak of which nodes."""
+    """Which notes speak of which nodes: of runs of them, since those of a note mostly came behind each other."""
 
     name = "notes"
-    version = 1
+    version = 2
     kinds = frozenset({Kind.NOTE})
 
     def create(self, db: sqlite3.Connection) -> None:
         db.execute(
-            "CREATE TABLE note_node(node INTEGER NOT NULL, note INTEGER NOT NULL, PRIMARY KEY(node, note))"
-            " WITHOUT ROWID"
+            "CREATE TABLE note_run(first INTEGER NOT NULL, note INTEGER NOT NULL, last INTEGER NOT NULL,"
+            " PRIMARY KEY(first, note)) WITHOUT ROWID"
         )
         db.execute("CREATE TABLE note_waiting(id BLOB NOT NULL, note INTEGER NOT NULL)")
 
-    def add(self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Note) -> None:
-        there, waiting = [], []
-        for node in value.nodes:
-            found = index.row(Kind.NODE, node)
-            if found is None:
-                waiting.append((bytes.fromhex(node[:32]), row))
-            else:
-                there.append((found, row))
-        db.executemany("INSERT OR IGNORE INTO note_node VALUES (?, ?)", there)
+    def add(self, db: sqlite3.Connection, index: Index, added: Added) -> None:
+        runs, waiting = [], []
+        for row, note in added:
+            there = []
+            for node in note.nodes:
+                found = index.row(Kind.NODE, node)
+                if found is None:
+                    waiting.append((bytes.fromhex(node[:32]), row))
+                else:
+                    there.append(found)
+            runs += [(first, row, last) for first, last in _runs(there)]
+        db.executemany(_ADD_RUN, runs)
         if waiting:
             db.executemany("INSERT INTO note_waiting VALUES (?, ?)", waiting)
 
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None:
         if kind is Kind.NODE:
-            db.executemany("DELETE FROM note_node WHERE node=?", [(row,) for row in rows])
+            _cut_out(db, set(rows))
         elif kind is Kind.NOTE:
             db.execute("CREATE TEMP TABLE IF NOT EXISTS gone_note(note INTEGER PRIMARY KEY)")
             db.execute("DELETE FROM gone_note")
             db.executemany("INSERT INTO gone_note VALUES (?)", [(row,) for row in rows])
-            for table in ("note_node", "note_waiting"):
+            for table in ("note_run", "note_waiting"):
                 db.execute(f"DELETE FROM {table} WHERE note IN (SELECT note FROM gone_note)")
 
     def link(self, db: sqlite3.Connection) -> None:
         if db.execute("SELECT 1 FROM note_waiting LIMIT 1").fetchone():
-            db.execute(
-                "INSERT OR IGNORE INTO note_node"
-                " SELECT i.row, w.note FROM note_waiting w JOIN node_id i ON i.id = w.id"
-            )
+            found: dict[int, list[int]] = {}
+            for node, note in db.execute("SELECT i.row, w.note FROM note_waiting w JOIN node_id i ON i.id = w.id"):
+                found.setdefault(note, []).append(node)
+            runs = [(first, note, last) for note, nodes in found.items() for first, last in _runs(nodes)]
+            db.executemany(_ADD_RUN, runs)
             db.execute("DELETE FROM note_waiting WHERE id IN (SELECT id FROM node_id)")
+
+
+_ADD_RUN: Final = "INSERT OR IGNORE INTO note_run VALUES (?, ?, ?)"
+NOTES_OF: Final = f"SELECT note FROM note_run WHERE first BETWEEN ?1 - {MAX_RUN - 1} AND ?1 AND last >= ?1"
+"""The rows of the notes that speak of the node in row ?1."""
+
+
+def _runs(rows: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of the runs that some rows make."""
+    first = last = 0
+    for row in sorted(rows):
+        if first and row == last + 1 and row < first + MAX_RUN:
+            last = row
+            continue
+        if first:
+            yield first, last
+        first = last = row
+    if first:
+        yield first, last
+
+
+def _cut_out(db: sqlite3.Connection, gone: set[int]) -> None:
+    """No run holds nodes that are gone: another one may get such a row."""
+    cut, kept = [], []
+    for first, note, last in db.execute("SELECT first, note, last FROM note_run"):
+        rows = range(first, last + 1)
+        if not gone.isdisjoint(rows):
+            cut.append((first, note))
+            kept += [(start, note, end) for start, end in _runs(row for row in rows if row not in gone)]
+    db.executemany("DELETE FROM note_run WHERE first=? AND note=?", cut)
+    db.executemany(_ADD_RUN, kept)
 
 
 class Payloads:
@@ -163,11 +211,9 @@ class Payloads:
             " PRIMARY KEY(message, payload)) WITHOUT ROWID"
         )
 
-    def add(
-        self, db: sqlite3.Connection, index: Index, row: int, oid: Oid, value: Sequence[PayloadId] | None
-    ) -> None:
-        for payload in value or ():
-            db.execute("INSERT OR IGNORE INTO message_payload VALUES (?, ?)", (row, bytes.fromhex(payload)))
+    def add(self, db: sqlite3.Connection, index: Index, added: Added) -> None:
+        named = [(row, bytes.fromhex(payload)) for row, payloads in added if payloads for payload in payloads]
+        db.executemany("INSERT OR IGNORE INTO message_payload VALUES (?, ?)", named)
 
     def forget(self, db: sqlite3.Connection, kind: Kind, rows: Sequence[int]) -> None:
         if kind is Kind.MESSAGE:

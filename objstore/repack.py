@@ -101,7 +101,7 @@ class Picker:
     def _names(self, kind: Kind) -> Iterator[tuple[int, int]]:
         graph = self._graph
         if kind is Kind.NOTE:
-            return zip(graph.note_nodes, graph.note_notes, strict=True)
+            return ((node, note) for note, first, last in graph.notes for node in range(first, last + 1))
         ends = zip(graph.asked, graph.answered, strict=True)
         return ((answered or asked, row) for row, (asked, answered) in enumerate(ends))
 

@@ -238,21 +238,17 @@ class Storage:
 
     def _follow_in_memory(self) -> None:
         """In a folder that can't be written: go on with a copy of the index that holds all that is committed."""
+        with contextlib.suppress(FileNotFoundError):
+            self._looked = self.journal.state()
         if self.index.is_open:
             with contextlib.suppress(CorruptFile, FileNotFoundError):
-                state = self.journal.state()
                 if follow_in_memory(self.files, self.index, self.journal, self.notice):
-                    self._looked = state
                     return
-        self._index_in_memory()
-
-    def _index_in_memory(self) -> None:
         self.notice("the index is missing or stale and the folder is read-only: reading all objects")
-        self.index.close()
-        self.index = Index(":memory:", ALL_PARTS)
-        self.index.create()
-        self.database = Database(self.files, self.index, self.journal, lambda: False)
+        self.index.begin_in_memory()
         fill(self.files, self.index, self.notice, self.progress, recorded(self.journal, self.notice))
+        with contextlib.suppress(CorruptFile, FileNotFoundError), self.index.changing() as db:
+            self.index.set_stamp(db, stamp_of(self.journal.position()))
 
     def _catch_up(self) -> None:
         """The lock is held: apply what is pending, and see that the index knows everything."""

@@ -14,6 +14,7 @@ from objstore.jsonvalue import Json
 from objstore.kinds import Kind
 from objstore.message import Message
 from objstore.node import Node
+from objstore.parts import NOTES_OF
 from objstore.records import Description
 from objstore.revisions import Revisions, ref_name
 from objstore.scan import Notice, Progress
@@ -413,7 +414,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
 
     def notes(self, node: NodeId) -> list[NoteEntry]:
         """What is known about a node, oldest first: source ids and times of an import, flags…"""
-        rows = rows_about(self._storage, "SELECT note FROM note_node WHERE node=?", node)
+        rows = rows_about(self._storage, NOTES_OF, node)
         notes = [note for _, note in read_notes(self._storage, rows)]
         return [NoteEntry(note.at, note.nodes[node]) for note in notes if node in note.nodes]
 

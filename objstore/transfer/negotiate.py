@@ -203,9 +203,10 @@ class _Comparison:
             calls = db.execute(
                 "SELECT call, asked, answered FROM call_edge WHERE call > ?", (since.rows[Kind.CALL],)
             ).fetchall()
-            notes = db.execute(
-                "SELECT note, node FROM note_node WHERE note > ?", (since.rows[Kind.NOTE],)
+            runs = db.execute(
+                "SELECT note, first, last FROM note_run WHERE note > ?", (since.rows[Kind.NOTE],)
             ).fetchall()
+        notes = [(note, node) for note, first, last in runs for node in range(first, last + 1)]
         at = {row for _, *rows in calls for row in rows if row} | {node for _, node in notes}
         shared = self._shared(at)
         self._add_calls([call for call, asked, answered in calls if (asked or answered) in shared])

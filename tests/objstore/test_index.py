@@ -14,7 +14,7 @@ from objstore.index import Arrival, Index, place_loose
 from objstore.kinds import Kind
 from objstore.loose import Form
 from objstore.node import Node
-from objstore.parts import ALL_PARTS
+from objstore.parts import ALL_PARTS, NOTES_OF
 from objstore.records import Call, Note
 from refs.errors import CorruptFile, DagError
 from refs.ids import ROOT
@@ -329,7 +329,7 @@ def test_a_note_and_a_call_may_come_before_their_nodes(index):
         index.link(db)
     row = index.row(Kind.NODE, first.oid)
     with index.reading() as db:
-        assert db.execute("SELECT count(*) FROM note_node WHERE node=?", (row,)).fetchone() == (1,)
+        assert len(db.execute(NOTES_OF, (row,)).fetchall()) == 1
         assert db.execute("SELECT count(*) FROM call_edge WHERE asked=?", (row,)).fetchone() == (1,)
 
 
