@@ -32,6 +32,7 @@ _DAY: Final = 86_400
 _YOUNG_DAYS: Final = 64
 _JUST_BEFORE: Final = 1.0  # seconds
 _RUN: Final = "gc_run"
+_NAMED_BY_REFS: Final = (Kind.NODE, Kind.DESCRIPTION)
 
 Progress = Callable[[str, int, int], None]
 """(what, done, in all)"""
@@ -209,17 +210,18 @@ class _Run:
     def _roots(self, graph: Graph) -> Iterator[tuple[Kind, int]]:
         """What refs, young reflog entries and calls without a conversation keep. What is new isn't in `graph`."""
         index, refs = self.storage.index, self.storage.refs
-        for ref, oid in refs.list():
-            if (
-                not any(index.row(kind, oid) for kind in (Kind.NODE, Kind.DESCRIPTION))
-                and refs.resolve(ref) == oid
-            ):
+        named = dict(refs.list())
+        known = [index.rows_of(kind, named.values()) for kind in _NAMED_BY_REFS]
+        for ref, oid in named.items():
+            # One that has just been moved may name what has come since.
+            there = any(oid in rows for rows in known) or any(index.row(kind, oid) for kind in _NAMED_BY_REFS)
+            if not there and refs.resolve(ref) == oid:
                 raise CorruptFile(self.storage.files.path(ref), f"it names {oid}, which isn't stored")
         since = "" if self.options.reflog_before is None else _iso(self.options.reflog_before)
-        for oid in refs.roots(since):
-            for kind in (Kind.NODE, Kind.DESCRIPTION):
-                row = index.row(kind, oid)
-                if row is not None and row < len(graph.locs[kind]):
+        kept = set(refs.roots(since))
+        for kind in _NAMED_BY_REFS:
+            for row in index.rows_of(kind, kept).values():
+                if row < len(graph.locs[kind]):
                     yield kind, row
         cut = "" if self.options.calls_before is None else _iso(self.options.calls_before)
         with index.reading() as db:

@@ -32,7 +32,7 @@ from objstore.limits import (
 )
 from objstore.loose import list_loose, loose_name
 from objstore.node import Node
-from objstore.pack import PACK_FOLDER, Written, list_packs, pack_name, publish
+from objstore.pack import PACK_FOLDER, Placed, Written, list_packs, pack_name, publish
 from objstore.packing import write_in_order
 from objstore.packwriter import PackWriter
 from objstore.parts import ALL_PARTS
@@ -511,15 +511,9 @@ class Storage:
         payloads = tuple(StoredObject(e.kind, e.oid, e.form, b"") for e in new if e.kind is Kind.PAYLOAD)
         position = self.journal.append(JournalRecord(payloads, (written.pack,) if written else (), entries))
         try:
-            places = {(placed.kind, placed.oid): placed for placed in reversed(written.placed)} if written else {}
             with self.index.changing() as db:
                 first = self.index.add_pack(db, written.pack, written.frames) if written else 0
-                arrivals = []
-                for each in new:
-                    placed = places.get((each.kind, each.oid))
-                    loc = place_packed(first + placed.frame, placed.line) if placed else place_loose(each.form)
-                    arrivals.append(Arrival(each.kind, each.oid, loc, each.value))
-                self._admit_all(db, arrivals)
+                self._admit_all(db, _arrivals(new, written.placed if written else (), first))
                 self.index.set_stamp(db, stamp_of(position))
         except BaseException:
             self._take_back([pack_name(written.pack)] if written and written.pack not in known else [])
@@ -682,6 +676,18 @@ class Storage:
         for each in objects:
             self.files.remove(loose_name(each.kind, each.oid, each.form))
         return written
+
+
+def _arrivals(new: Iterable[NewObject], placed: Iterable[Placed], first: int) -> list[Arrival]:
+    """Objects, most of which stand in a pack whose first frame has the row `first`."""
+    waiting = {(each.kind, each.oid): each for each in new}
+    arrivals = []
+    for kind, oid, frame, line in placed:
+        each = waiting.pop((kind, oid), None)
+        if each is not None:  # else it is a copy
+            arrivals.append(Arrival(kind, oid, place_packed(first + frame, line), each.value))
+    arrivals += [Arrival(kind, oid, place_loose(each.form), each.value) for (kind, oid), each in waiting.items()]
+    return arrivals
 
 
 def _edges(objects: Iterable[NewObject]) -> dict[Kind, set[Oid]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -66,6 +66,11 @@ class RefStore:
         # Loose first: `pack` writes the packed line before it removes the loose file.
         oid = self._loose.read(name)
         return self._packed.find(name) if oid is None else oid
+
+    def _resolver(self) -> Callable[[RefName], Oid | None]:
+        """`resolve` for very many, while the lock is held."""
+        packed, loose = self._packed.load(), set(self._loose.names())
+        return lambda name: self.resolve(name) if name in loose else packed.get(name)
 
     def list(self, prefix: str = "", at: Collection[Oid] | None = None) -> Iterator[tuple[RefName, Oid]]:
         """All refs whose names start with `prefix`, sorted. Names that aren't allowed go to `suspicious`.
@@ -166,10 +171,9 @@ class RefStore:
         """
         if len({move.ref for move in moves}) < len(moves):
             raise ValueError("two moves of one ref")
-        if len(moves) > MAX_LOOSE_MOVES:
-            self._packed.load()
+        resolve = self.resolve if len(moves) <= MAX_LOOSE_MOVES else self._resolver()
         for move in moves:
-            actual = self.resolve(move.ref)
+            actual = resolve(move.ref)
             if actual != move.expected:
                 raise RefChanged(move.ref, move.expected, actual)
         created = [move.ref for move in moves if move.expected is None and move.new is not None]
@@ -198,7 +202,8 @@ class RefStore:
                     for ref, new in values.items():
                         self._packed_names.discard(ref) if new is None else self._packed_names.add(ref)
                     self._packed_identity = self._packed.identity()
-                self._remove_loose(values)
+                there = set(self._loose.names())
+                self._remove_loose([ref for ref in values if ref in there])
             else:
                 # Deletions first: they may free the names of creations.
                 self._delete([ref for ref, new in values.items() if new is None])
