@@ -14,8 +14,9 @@ from typing import Final
 from objstore import clock as clocks
 from objstore.branches import Branches
 from objstore.canonical import Condensed, condense
-from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name, family
+from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name
 from objstore.entrytree import NOWHERE, EntryTree
+from objstore.heads import Heads
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
 from objstore.limits import MIB
@@ -75,8 +76,7 @@ class Ingest:
         self._transaction = store.transaction()
         self._bytes = 0
         self._moved: set[RefName] = set()
-        self._heads: dict[str, NodeId] | None = None
-        self._branches: dict[str, list[str]] = {}  # by the name of the conversation that they belong to
+        self._heads: Heads | None = None
         self._made = NameSet()  # since the last commit
         self._pending: set[NodeId] = set()
         self.commits = 0
@@ -217,20 +217,13 @@ class Ingest:
         ref = conversation_ref(name)
         return self._made.conflict(ref) is None and self._store.storage.refs.conflict(ref) is None
 
-    def _known_heads(self) -> dict[str, NodeId]:
+    def _known_heads(self) -> Heads:
         """The heads of all conversations."""
         if self._heads is None:
-            self._heads, self._branches = {}, {}
+            self._heads = Heads()
             for each in self._store.conversations():
-                self._keep(each.name, each.head)
+                self._heads.keep(each.name, each.head)
         return self._heads
-
-    def _keep(self, name: str, head: NodeId) -> None:
-        """Know where a conversation is."""
-        heads = self._known_heads()
-        if name not in heads and (own := family(name)) != name:
-            self._branches.setdefault(own, []).append(name)
-        heads[name] = head
 
     def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
         """Move or make the conversations of a transcript, its active head's first."""
@@ -241,9 +234,7 @@ class Ingest:
                 ends.setdefault(place, head)
         if not ends and len(tree):
             ends[tree.last] = None
-        heads = self._known_heads()
-        names = (done.name, *self._branches.get(done.name, ()))
-        known = {name: heads[name] for name in names if name in heads}
+        known = self._known_heads().family_of(done.name)
         branches = Branches(self._store, tree, known, done.name)
         if branches.elsewhere and not self._dry_run:
             self.flush()  # what is compared must be stored
@@ -272,7 +263,7 @@ class Ingest:
             self._made.add(conversation_ref(name))
             done.created.append(name)
         branches.move(name, place)
-        self._keep(name, node)
+        self._known_heads().keep(name, node)
         self._describe(transcript, tree, done, name, head)
 
     def _move(self, name: str, old: NodeId | None, new: NodeId) -> None:
