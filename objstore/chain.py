@@ -58,7 +58,7 @@ class Chains:
         found: list[Message] = []
         for run in reversed(runs):
             for step, known in zip(run.steps, self._database.known(run), strict=True):
-                value = known if known is not None else self._said(run, step)
+                value = known if known is not None else self._message(run, step)
                 found.append(value if type(value) is Message else whole(step.oid, value))
         return found
 
@@ -67,7 +67,7 @@ class Chains:
         while head != ROOT:
             run = self._database.run(head)
             for step in reversed(run.steps):
-                yield Entry(step.oid, run.node(step), lambda run=run, step=step: self._said(run, step))  # type: ignore[misc]
+                yield Entry(step.oid, run.node(step), lambda run=run, step=step: self._message(run, step))  # type: ignore[misc]
             head = run.before
 
     def message(self, oid: MessageId) -> Message | Tombstone:
@@ -108,7 +108,7 @@ class Chains:
         self._index.look(False)
         return longest_prefix(len(ids), lambda i: self._index.has_node(ids[i]))
 
-    def _said(self, run: Run, step: Step) -> Message | Tombstone:
+    def _message(self, run: Run, step: Step) -> Message | Tombstone:
         if run.frame is None or step.message_line < 0:
             return self.message(step.message)
         return self._database.message_in(run.frame, step)

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
 from objstore.codec import decode, read_message
+from objstore.framecache import FrameCache
 from objstore.frames import decompress
-from objstore.index import Index, Location
+from objstore.index import LINES_PER_FRAME, Index, Location, key, place_packed
 from objstore.journal import JOURNAL, Journal, StoredObject
 from objstore.kinds import Kind
-from objstore.limits import FRAME_CACHE_BYTES, MAX_OBJECT_BYTES
+from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import Form, open_loose_payload, read_loose
 from objstore.message import Message
 from objstore.node import Node
-from objstore.pack import PackReader
 from objstore.packframe import Frame, Step
-from objstore.parsed import parsed_message, weight
+from objstore.parsed import weight
 from objstore.records import Tombstone
+from objstore.remembered import Remembered
 from refs.errors import CorruptFile, CorruptObject, ObjectMissing, StorageFailure
 from refs.files import Files
 from refs.forks import renew_after_fork
 from refs.ids import NodeId, Oid
 
 _T = TypeVar("_T")
-_ELSEWHERE_BYTES: Final = FRAME_CACHE_BYTES // 4
 
 
 class Run(NamedTuple):
-    """Part of a chain, oldest first. `frame` holds its lines; a loose `node` comes alone."""
+    """Part of a chain, oldest first. It stands in `frame`, or (that is None) each of its `nodes` by itself."""
 
     before: NodeId
     steps: list[Step]
     frame: Frame | None
-    loose: Node | None
+    nodes: Mapping[NodeId, Node]
 
     def node(self, step: Step) -> Node:
         """The node of a step, called_by and all."""
-        if self.loose is not None:
-            return self.loose
-        assert self.frame is not None
-        return self.frame.node(step.line)
+        return self.nodes[step.oid] if self.frame is None else self.frame.node(step.line)
 
 
 class Database:
@@ -56,18 +52,13 @@ class Database:
 
     def __init__(self, files: Files, index: Index, journal: Journal, refresh: Callable[[], bool]) -> None:
         self._files, self._index, self._journal, self._refresh = files, index, journal, refresh
-        self._mutex = threading.RLock()
-        self._packs: OrderedDict[str, PackReader] = OrderedDict()
-        self._frames: OrderedDict[tuple[str, int], Frame] = OrderedDict()
-        self._cached = 0
-        self._elsewhere = _Elsewhere(None)
+        self._frames = FrameCache(files)
+        self._remembered = Remembered()
         renew_after_fork(self)
 
     def renew(self) -> None:
-        """In a forked child: another thread may have been amidst."""
-        self._mutex = threading.RLock()
-        self._packs, self._frames, self._cached = OrderedDict(), OrderedDict(), 0
-        self._elsewhere = _Elsewhere(None)
+        """In a forked child: begin with nothing, as the frames do."""
+        self._remembered = Remembered()
 
     def missing(self, kind: Kind, ids: Iterable[Oid]) -> set[Oid]:
         """Those of `ids` that aren't stored."""
@@ -98,13 +89,12 @@ class Database:
 
         def read(place: Location) -> Run:
             if place.pack is None:
-                node = node_of(oid, self._read_loose(Kind.NODE, oid)[1])
-                return Run(node.parent, [Step(oid, node.message, -1, -1)], None, node)
+                return self._loose_run(oid)
             frame = self.frame(place)
             before, steps = frame.chain(place.line)
             if steps[-1].oid != oid:
                 raise CorruptObject(Kind.NODE, oid, "the index names a line of another node")
-            return Run(before, steps, frame, None)
+            return Run(before, steps, frame, {})
 
         return self._at_place(Kind.NODE, oid, read)
 
@@ -113,22 +103,17 @@ class Database:
 
         What is decoded is kept as long as its frame is, so the same objects come again.
         """
-        elsewhere = self._elsewhere_now() if any(step.message_line < 0 for step in run.steps) else {}
         frame = run.frame
         if frame is None:
-            return [elsewhere.get(step.message) for step in run.steps]
+            return [self._known_loose(step.message) for step in run.steps]
         values = frame.values
-        made: dict[int, Message | Tombstone] = {}
-        size = 0
-        for _, oid, _, at in run.steps:
-            if at >= 0 and at not in values and frame.lines[at].startswith(b'{"parts":'):
-                message = parsed_message(frame.lines[at], oid)
-                if message is not None:
-                    made[at] = message
-                    size += weight(message)
-        if made and not self._keep(frame, made, size):
-            values = made | values
-        return [values.get(at) if at >= 0 else elsewhere.get(oid) for _, oid, _, at in run.steps]
+        known = [values.get(step.message_line) for step in run.steps]
+        if all(known):  # as fast as can be: most loads find all here
+            return known
+        here = self._frames.decoded(frame, [(step.message, step.message_line) for step in run.steps])
+        named = [step.message for step in run.steps if step.message_line < 0]
+        elsewhere = self._elsewhere(named) if named else {}
+        return [here.get(at) if at >= 0 else elsewhere.get(oid) for _, oid, _, at in run.steps]
 
     def message_in(self, frame: Frame, step: Step) -> Message | Tombstone:
         """The message of a step that stands in `frame`."""
@@ -139,16 +124,16 @@ class Database:
 
     def message(self, oid: Oid) -> Message | Tombstone:
         """A message by its id."""
-        elsewhere = self._elsewhere
 
         def read(place: Location) -> Message | Tombstone:
-            if place.pack is None:
-                return read_message(self._read_loose(Kind.MESSAGE, oid)[1], oid, self.open_payload)
-            return self._message_in(self.frame(place), place.line, oid)
+            if place.pack is not None:
+                return self._message_in(self.frame(place), place.line, oid)
+            form, raw = self._read_loose(Kind.MESSAGE, oid)
+            value = read_message(raw, oid, self.open_payload)
+            self._remembered.add_loose(oid, form, value)
+            return value
 
-        found = self._at_place(Kind.MESSAGE, oid, read)
-        elsewhere.add(oid, found)
-        return found
+        return self._at_place(Kind.MESSAGE, oid, read)
 
     def open_payload(self, oid: Oid) -> BinaryIO:
         """A payload's raw bytes as a stream, checked when its end is reached."""
@@ -191,42 +176,65 @@ class Database:
 
     def frame(self, place: Location) -> Frame:
         """The decoded frame of a place, often from the cache. `FileNotFoundError` if its pack is gone."""
-        assert place.pack is not None
-        name = (place.pack, place.offset)
-        with self._mutex:
-            frame = self._frames.get(name)
-            if frame is not None:
-                self._frames.move_to_end(name)
-                return frame
-            frame = self._pack(place.pack).frame(place.offset, place.size)
-            frame.name = name
-            self._frames[name] = frame
-            self._cached += frame.weight
-            self._evict()
-            return frame
+        return self._frames.frame(place)
 
     def forget_packs(self) -> None:
         """Close all packs and drop what was decoded of them."""
-        with self._mutex:
-            for pack in self._packs.values():
-                pack.close()
-            self._packs.clear()
-            self._frames.clear()
-            self._cached = 0
-            self._elsewhere = _Elsewhere(None)
+        self._frames.forget()
+        self._remembered = Remembered()
 
     close = forget_packs
 
-    def _elsewhere_now(self) -> Mapping[Oid, Message | Tombstone]:
-        """Messages that have been read by their ids since the index last changed."""
+    def _loose_node(self, oid: NodeId) -> Node:
+        node = self._remembered.nodes.get(oid)
+        if node is None:
+            node = node_of(oid, self._read_loose(Kind.NODE, oid)[1])
+            self._remembered.add_node(oid, node)
+        return node
+
+    def _known_loose(self, oid: Oid) -> Message | Tombstone | None:
+        form, value = self._remembered.loose.get(oid, (None, None))
+        place = None if value is None else self._index.locate(Kind.MESSAGE, oid)
+        return value if place is not None and place.pack is None and place.form is form else None
+
+    def _loose_run(self, oid: NodeId) -> Run:
+        first = self._loose_node(oid)
+        held = self._remembered
+        nodes = {oid: first}
+        last = oid
+        while (node := held.nodes.get(nodes[last].parent)) is not None:  # before a stored node all is stored
+            last = nodes[last].parent
+            nodes[last] = node
+        if last != oid and self.locate(Kind.NODE, last).pack is not None:
+            # Packed since: from there it is read faster, and much of the rest may be there too.
+            held.nodes = {}
+            nodes = {oid: first}
+            last = oid
+        steps = [Step(each, nodes[each].message, -1, -1) for each in reversed(nodes)]
+        return Run(nodes[last].parent, steps, None, nodes)
+
+    def _elsewhere(self, wanted: Sequence[Oid]) -> Mapping[Oid, Message | Tombstone]:
+        """Messages by their ids: those that stand in packs and can be read without more ado."""
+        held = self._remembered
+        found: dict[Oid, Message | Tombstone] = {}
+        known: dict[Oid, Message | Tombstone] = {}
         try:
             with self._index.reading() as db:
+                # As long as nobody changes the index, what it named before is what it would name again.
                 state = db, db.total_changes, db.execute("PRAGMA data_version").fetchone()
-        except (CorruptFile, StorageFailure):  # whoever asks it for a message is told
-            return {}
-        if state != self._elsewhere.state:
-            self._elsewhere = _Elsewhere(state)
-        return self._elsewhere.values
+                known = held.at_state(state)
+                places = _places(db, [oid for oid in wanted if oid not in known])
+            for frame, lines in places.items():
+                place = self._index.location(place_packed(frame, 0))
+                found.update(self._found_in(self.frame(place), lines))
+        except (CorruptFile, StorageFailure, FileNotFoundError):
+            pass  # whoever asks for what is missing is told
+        return held.add_packed(known, found)
+
+    def _found_in(self, frame: Frame, lines: Iterable[tuple[Oid, int]]) -> dict[Oid, Message | Tombstone]:
+        lines = [(oid, at) for oid, at in lines if frame.message(at)[0] == oid]
+        values = self._frames.decoded(frame, lines)
+        return {oid: values[at] for oid, at in lines if at in values}
 
     def _message_in(self, frame: Frame, line: int, oid: Oid) -> Message | Tombstone:
         known = frame.values.get(line)
@@ -234,36 +242,11 @@ class Database:
             found, _, raw = frame.message(line)
             if found == oid:
                 known = read_message(raw, oid, self.open_payload)
-                self._keep(frame, {line: known}, weight(known))
+                self._frames.keep(frame, {line: known}, weight(known))
                 return known
         elif (known._id if isinstance(known, Message) else known.id) == oid:
             return known
         raise CorruptObject(Kind.MESSAGE, oid, "its bytes have another hash")
-
-    def _keep(self, frame: Frame, values: Mapping[int, Message | Tombstone], size: int) -> bool:
-        """Keep decoded values of `size` bytes beside their lines, if the frame is kept and there is room."""
-        with self._mutex:
-            if self._frames.get(frame.name) is not frame or frame.weight + size > FRAME_CACHE_BYTES:
-                return False
-            frame.values.update(values)
-            frame.weight += size
-            self._cached += size
-            self._evict()
-        return True
-
-    def _evict(self) -> None:
-        while self._cached > FRAME_CACHE_BYTES and len(self._frames) > 1:
-            self._cached -= self._frames.popitem(last=False)[1].weight
-
-    def _pack(self, pack: str) -> PackReader:
-        reader = self._packs.get(pack)
-        if reader is None:
-            reader = self._packs[pack] = PackReader(self._files, pack)
-            if len(self._packs) > 64:
-                self._packs.popitem(last=False)[1].close()
-        else:
-            self._packs.move_to_end(pack)
-        return reader
 
     def _read_at(self, kind: Kind, oid: Oid, place: Location) -> tuple[Form, bytes]:
         if place.pack is None:
@@ -309,20 +292,24 @@ class Database:
         raise AssertionError
 
 
-class _Elsewhere:
-    """Messages by their ids, good for one state of the index: what it names may be erased or moved."""
+def _places(db: sqlite3.Connection, messages: Sequence[Oid]) -> dict[int, list[tuple[Oid, int]]]:
+    """The lines where messages stand, by the rows of their frames; those in no pack are left out."""
+    found: dict[int, list[tuple[Oid, int]]] = {}
+    for start in range(0, len(messages), _IDS_AT_ONCE):
+        names = {key(oid): oid for oid in messages[start : start + _IDS_AT_ONCE]}
+        filled = [*names, *[b""] * (_IDS_AT_ONCE - len(names))]  # one statement for all, which is kept ready
+        for name, loc in db.execute(_PLACES, filled):
+            if loc >= 0:
+                frame, line = divmod(loc, LINES_PER_FRAME)
+                found.setdefault(frame, []).append((names[name], line))
+    return found
 
-    def __init__(self, state: object) -> None:
-        self.state = state
-        self.values: dict[Oid, Message | Tombstone] = {}
-        self._left = _ELSEWHERE_BYTES if state is not None else 0
 
-    def add(self, oid: Oid, value: Message | Tombstone) -> None:
-        """Take a value that was looked up in this state of the index, or in a later one."""
-        size = weight(value) if self._left > 0 else 0
-        if 0 < size <= self._left:
-            self.values[oid] = value
-            self._left -= size
+_IDS_AT_ONCE: Final = 50
+_PLACES: Final = (
+    "SELECT i.id, o.loc FROM message_id i JOIN message o ON o.row = i.row"
+    f" WHERE i.id IN ({','.join('?' * _IDS_AT_ONCE)})"
+)
 
 
 def unpack(stored: StoredObject) -> bytes:

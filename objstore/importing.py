@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from objstore.columns import Scratch, using
 from objstore.convnames import DEFAULT_PATTERN, check_pattern
 from objstore.imports import ARCHIVE, Imports, Kept, Seen, look, unit_of
 from objstore.ingest import Ingest, Ingested
+from objstore.storage import Storage
 from objstore.store import Store
 from objstore.transcripts.archive import ZipSource, looks_like_zip
 from objstore.transcripts.files import View, open_source
@@ -23,6 +26,7 @@ from refs.errors import Conflict, InvalidValue, LimitExceeded, ReadOnlyStore
 NOTHING_LOST: Final = frozenset({"empty-conversation", "no-messages", "duplicate-conversation"})
 """Kinds of what was skipped in which there was nothing to import, or nothing else."""
 
+_INDEX_CACHE_KIB: Final = 16 * 1024
 _ENTRIES_BETWEEN: Final = 256  # calls of the progress
 
 Tell = Callable[[Ingested | Skipped], None]
@@ -101,6 +105,8 @@ class Importer:
         self._options, self._tell, self._progress = options, tell, progress
         self._ingest = Ingest(store, pattern=options.pattern, dry_run=options.dry_run)
         self._imports = Imports(store.storage, (options.pattern, options.format or ""), read_only=options.dry_run)
+        self._storage = store.storage
+        self._scratch = Scratch(str(store.path))  # the system's own folder for temporary files may be in memory
         self._waiting: list[tuple[int, list[tuple[Seen, str | None]]]] = []
         self._refused = 0
 
@@ -126,6 +132,10 @@ class Importer:
 
     def add(self, path: str, label: str | None = None) -> Report:
         """Import the file, folder or archive at a path."""
+        with using(self._scratch), _little_of_the_index(self._storage):
+            return self._add(path, label)
+
+    def _add(self, path: str, label: str | None) -> Report:
         source = open_source(path, label)
         report = Report(source.label)
         self._skip_all(report, source.skipped)
@@ -293,6 +303,23 @@ class Importer:
         if len(self._ingest.refused) == self._refused:
             self._imports.keep([keeps for _, keeps in durable])
         self._refused = len(self._ingest.refused)
+
+
+@contextlib.contextmanager
+def _little_of_the_index(storage: Storage) -> Iterator[None]:
+    """What SQLite holds of the index must not follow its size: an import looks everywhere into it."""
+    wanted = {"cache_size": -_INDEX_CACHE_KIB, "mmap_size": 0}
+    with storage.index.reading() as db:
+        usual = {name: db.execute(f"PRAGMA {name}").fetchone() for name in wanted}
+        for name, value in wanted.items():
+            db.execute(f"PRAGMA {name}={value}")
+    try:
+        yield
+    finally:
+        with storage.index.reading() as db:
+            for name, value in usual.items():
+                if value is not None:  # an index in memory has no file to map
+                    db.execute(f"PRAGMA {name}={value[0]}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,24 +7,26 @@ where it leaves: the same name at every import. What is here already is not writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from hashlib import sha256
+from typing import Any, Final
 
 from objstore import clock as clocks
 from objstore.branches import Branches
 from objstore.canonical import Condensed, condense
-from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name, family
+from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name
 from objstore.entrytree import NOWHERE, EntryTree
-from objstore.jsonvalue import Json
+from objstore.heads import Heads
+from objstore.jsonvalue import FrozenDict, Json
 from objstore.kinds import Kind
 from objstore.limits import MIB
 from objstore.node import Node
-from objstore.records import Description, Note
+from objstore.records import Description, Note, check_time
 from objstore.saving import NODES_PER_NOTE
 from objstore.sourcecalls import call_record
 from objstore.store import Store
-from objstore.transaction import Batch
+from objstore.transaction import Batch, NewObject, Transaction
 from objstore.transcripts.model import IMPORTER, Entry, Head, Transcript, Warn
 from refs.errors import Conflict, InvalidValue
 from refs.ids import NodeId, Oid
@@ -38,6 +40,7 @@ BATCH_OBJECTS: Final = 20_000
 BATCH_BYTES: Final = 32 * MIB
 """New objects, and their canonical bytes, after which an import commits what it has."""
 _REASON: Final = "import"
+_sha256: Any = sha256  # Any: making a NodeId of its result would cost a fifth of the hash
 
 
 @dataclass(slots=True)
@@ -75,8 +78,7 @@ class Ingest:
         self._transaction = store.transaction()
         self._bytes = 0
         self._moved: set[RefName] = set()
-        self._heads: dict[str, NodeId] | None = None
-        self._branches: dict[str, list[str]] = {}  # by the name of the conversation that they belong to
+        self._heads: Heads | None = None
         self._made = NameSet()  # since the last commit
         self._pending: set[NodeId] = set()
         self.commits = 0
@@ -140,28 +142,31 @@ class Ingest:
     def _put_chunk(self, chunk: Sequence[tuple[Entry, Condensed]], tree: EntryTree, done: Ingested) -> None:
         """Put what is new of some entries, with notes; their places go into `tree`."""
         made = []
+        parents: dict[NodeId, NodeId] = {}
         for entry, condensed in chunk:
-            parent, node = _node(entry, condensed, tree)
-            oid = node.id
+            parent = NOWHERE if entry.parent is None else tree.get(entry.parent)
+            if parent is None:
+                raise InvalidValue("parent", f"{str(entry.parent)[:80]!r} does not come before {entry.key[:80]!r}")
+            node = _node(entry, condensed, tree, parent)
+            raw = node.canonical()
+            oid: NodeId = _sha256(raw).hexdigest()
             tree.add(entry.key, oid, parent, entry.at)
-            made.append((entry, oid, node, condensed))
-        absent = self._absent({oid: node.parent for _, oid, node, _ in made})
-        notes: dict[str, Mapping[str, Json]] = {}
-        for entry, oid, node, condensed in made:
-            done.messages += 1
-            if oid not in absent or oid in self._pending:
+            parents[oid] = node.parent
+            made.append((entry, condensed, oid, node, raw))
+        done.messages += len(made)
+        absent, pending = self._absent(parents), self._pending
+        notes = _Notes(self._transaction, self._store.storage.clock)
+        for entry, condensed, oid, node, raw in made:
+            if oid not in absent or oid in pending:
                 continue
             done.new += 1
-            self._pending.add(oid)
+            pending.add(oid)
             if not self._dry_run:
                 self._transaction.put_message(entry.message, condensed)
-                self._transaction.put_known_node(oid, node)
+                self._transaction.batch.add(NewObject(Kind.NODE, oid, raw, node))
                 self._bytes += len(condensed.raw)
-                notes[oid] = _about(entry)
-        for start in range(0, len(notes), NODES_PER_NOTE):
-            part = dict(list(notes.items())[start : start + NODES_PER_NOTE])
-            note = Note(note=clocks.new_ulid(), at=self._store.storage.clock(), nodes=part)
-            self._transaction.put_record(note)
+                notes.add(oid, entry)
+        notes.put()
         # Also in the middle of a session: no ref points there yet, but it is young.
         self._flush_if_full()
 
@@ -217,20 +222,13 @@ class Ingest:
         ref = conversation_ref(name)
         return self._made.conflict(ref) is None and self._store.storage.refs.conflict(ref) is None
 
-    def _known_heads(self) -> dict[str, NodeId]:
+    def _known_heads(self) -> Heads:
         """The heads of all conversations."""
         if self._heads is None:
-            self._heads, self._branches = {}, {}
+            self._heads = Heads()
             for each in self._store.conversations():
-                self._keep(each.name, each.head)
+                self._heads.keep(each.name, each.head)
         return self._heads
-
-    def _keep(self, name: str, head: NodeId) -> None:
-        """Know where a conversation is."""
-        heads = self._known_heads()
-        if name not in heads and (own := family(name)) != name:
-            self._branches.setdefault(own, []).append(name)
-        heads[name] = head
 
     def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
         """Move or make the conversations of a transcript, its active head's first."""
@@ -241,9 +239,7 @@ class Ingest:
                 ends.setdefault(place, head)
         if not ends and len(tree):
             ends[tree.last] = None
-        heads = self._known_heads()
-        names = (done.name, *self._branches.get(done.name, ()))
-        known = {name: heads[name] for name in names if name in heads}
+        known = self._known_heads().family_of(done.name)
         branches = Branches(self._store, tree, known, done.name)
         if branches.elsewhere and not self._dry_run:
             self.flush()  # what is compared must be stored
@@ -272,7 +268,7 @@ class Ingest:
             self._made.add(conversation_ref(name))
             done.created.append(name)
         branches.move(name, place)
-        self._keep(name, node)
+        self._known_heads().keep(name, node)
         self._describe(transcript, tree, done, name, head)
 
     def _move(self, name: str, old: NodeId | None, new: NodeId) -> None:
@@ -322,27 +318,51 @@ def _chunks(transcript: Transcript) -> Iterator[list[tuple[Entry, Condensed]]]:
     for entry in transcript.entries:
         condensed = condense(entry.message)
         chunk.append((entry, condensed))
-        size += len(condensed.raw) + sum(len(each.content or b"") for _, each in condensed.payloads)
+        size += len(condensed.raw)
+        if condensed.payloads:
+            size += sum(len(each.content or b"") for _, each in condensed.payloads)
         if len(chunk) >= CHUNK_ENTRIES or size >= CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
     yield chunk
 
 
-def _node(entry: Entry, condensed: Condensed, tree: EntryTree) -> tuple[int, Node]:
-    """An entry's node, and the place before it."""
-    parent = NOWHERE if entry.parent is None else tree.get(entry.parent)
-    if parent is None:
-        raise InvalidValue("parent", f"{str(entry.parent)[:80]!r} does not come before {entry.key[:80]!r}")
-    caller = tree.get(entry.called_by)
-    if caller is None:
-        return parent, Node.trusted(tree.id(parent), condensed.oid)
-    return parent, Node(tree.id(parent), condensed.oid, tree.id(caller), entry.tool_call_id)
+def _node(entry: Entry, condensed: Condensed, tree: EntryTree, parent: int) -> Node:
+    """The node of an entry behind the place `parent`."""
+    if entry.called_by is not None:
+        caller = tree.get(entry.called_by)
+        if caller is not None:
+            return Node(tree.id(parent), condensed.oid, tree.id(caller), entry.tool_call_id)
+    return Node.trusted(tree.id(parent), condensed.oid)
 
 
-def _about(entry: Entry) -> dict[str, Json]:
-    members = dict(entry.note)
-    members["key"] = entry.key
-    if entry.at is not None:
-        members["at"] = entry.at
-    return members
+class _Notes:
+    """What is known about nodes as they come, in notes of `NODES_PER_NOTE` each."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction, self._clock = transaction, clock
+        self._nodes: dict[str, dict[str, Json]] = {}
+        self._plain = True
+
+    def add(self, oid: NodeId, entry: Entry) -> None:
+        if len(self._nodes) == NODES_PER_NOTE:
+            self.put()
+        note, key, at = entry.note, entry.key, entry.at
+        about = dict(note)
+        about["key"] = key
+        if at is not None:
+            about["at"] = at
+        # What a reader made is frozen; who makes entries by hand may say anything.
+        frozen = isinstance(note, FrozenDict) and not note.odd
+        if not (frozen and key.isascii() and (at is None or at.isascii())):
+            self._plain = False
+        self._nodes[oid] = about
+
+    def put(self) -> None:
+        """Put a note of those that came since the last one."""
+        if not self._nodes:
+            return
+        ulid, now, nodes = clocks.new_ulid(), check_time(self._clock(), "at"), self._nodes
+        note = Note.trusted(ulid, now, nodes) if self._plain else Note(note=ulid, at=now, nodes=nodes)
+        self._transaction.put_record(note)
+        self._nodes, self._plain = {}, True

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, ClassVar, Final, Self
 
+import orjson
+
 from objstore.jsonvalue import Json, dumps, freeze_object, text, thaw
 from objstore.kinds import Kind
 from objstore.limits import MAX_TEXT_FIELD_CHARS
@@ -94,7 +96,7 @@ def _source(value: object, path: str) -> Json:
 class Record:
     """Base of the first three: `_rules` says how each member is checked, `_needed` which must be there."""
 
-    __slots__ = ()
+    __slots__ = ("_plain",)  # set where orjson is known to write what `dumps` would, but for what it refuses
     kind: ClassVar[Kind]
     _rules: ClassVar[Mapping[str, Any]]
     _needed: ClassVar[frozenset[str]]
@@ -112,7 +114,13 @@ class Record:
         return {key: list(value) if isinstance(value, tuple) else thaw(value) for key, value in self._members()}
 
     def canonical(self) -> bytes:
-        return dumps(dict(self._members()))
+        members = dict(self._members())
+        if hasattr(self, "_plain"):
+            try:
+                return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+            except TypeError:  # an integer beyond 64 bits, or a lone surrogate
+                pass
+        return dumps(members)
 
     def _members(self) -> Iterator[tuple[str, Json]]:
         for key in self._rules:
@@ -205,6 +213,21 @@ class Note(Record):
     kind: ClassVar[Kind] = Kind.NOTE
     _needed: ClassVar[frozenset[str]] = frozenset({"note", "at", "nodes"})
     _rules: ClassVar[Mapping[str, Any]] = {"at": check_time, "nodes": _nodes, "note": check_ulid}
+
+    @classmethod
+    def trusted(cls, note: str, at: str, nodes: Mapping[str, Mapping[str, Json]]) -> Note:
+        """A note of members that are known to be good: many times faster.
+
+        What is said about each node holds text without surrogates and frozen values in which nothing is `odd`.
+        Neither `nodes` nor what is in it may be changed from now on.
+        """
+        made = cls.__new__(cls)
+        put = object.__setattr__
+        put(made, "note", note)
+        put(made, "at", at)
+        put(made, "nodes", nodes)
+        put(made, "_plain", True)
+        return made
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -8,7 +8,7 @@ redacted one's `data`, `citations`, and the `type` of a block that a server tool
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from objstore.attachment import Attachment
 from objstore.jsonvalue import Json
@@ -25,7 +25,13 @@ _BY_URL: Final = {"image": "image/*", "document": "application/pdf"}
 _RESULT_SUFFIX: Final = "_tool_result"
 
 
-def read_content(draft: Draft, content: Json, names: Mapping[str, str]) -> None:
+class Names(Protocol):
+    """The names of tools, by the ids of their calls: a dict, or what is read like one."""
+
+    def get(self, call_id: str, default: str, /) -> str: ...
+
+
+def read_content(draft: Draft, content: Json, names: Names) -> None:
     """Add the parts of a message's `content`: a string or blocks. `names` maps call ids to tools' names."""
     if isinstance(content, list):
         for block in content:
@@ -34,7 +40,7 @@ def read_content(draft: Draft, content: Json, names: Mapping[str, str]) -> None:
         draft.text(content)
 
 
-def read_block(draft: Draft, block: Json, names: Mapping[str, str]) -> None:
+def read_block(draft: Draft, block: Json, names: Names) -> None:
     """Add the part of one block; one that isn't known is kept as it is."""
     if not isinstance(block, Mapping):
         draft.text(block)
@@ -80,7 +86,7 @@ def _call(draft: Draft, block: Mapping[str, Json], kind: str) -> None:
     draft.call(block["name"], block.get("input"), string(block.get("id")), draft.sendable(PROVIDER, known), server)
 
 
-def _result(draft: Draft, block: Mapping[str, Json], kind: str, names: Mapping[str, str]) -> None:
+def _result(draft: Draft, block: Mapping[str, Json], kind: str, names: Names) -> None:
     call_id = string(block.get("tool_use_id"))
     server = kind != "tool_result"
     content = block.get("content")

@@ -11,14 +11,25 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final
 
-from objstore.compact import Links
+from objstore.columns import Column, scratch
+from objstore.compact import Links, Marks
 from objstore.jsonvalue import Json
 from objstore.transcripts.anthropic_blocks import read_content
 from objstore.transcripts.build import count_of, message_or_none, note_of, time_of
-from objstore.transcripts.claude_code_rows import LOGLINES, Kind, Rereader, Rows, prompt_hash, scan, session_of
+from objstore.transcripts.claude_code_pairs import unpaired_calls
+from objstore.transcripts.claude_code_rows import (
+    LOGLINES,
+    PAGES_EACH,
+    Kind,
+    Rereader,
+    Rows,
+    prompt_hash,
+    scan,
+    session_of,
+)
 from objstore.transcripts.claude_code_tree import Tree, grow
 from objstore.transcripts.draft import Draft, mapping, string
-from objstore.transcripts.graph import Forest, ToolUse, cut_cycles, parents_first, unpaired_tools
+from objstore.transcripts.graph import Forest, cut_cycles, parents_first
 from objstore.transcripts.jsonfile import read_json
 from objstore.transcripts.model import Certainty, Entry, Head, ReaderOutput, Skipped, SourceCall, Transcript, Warn
 from objstore.transcripts.peek import values_in
@@ -88,13 +99,9 @@ def _read_unit(source: Source, files: list[SourceFile]) -> Iterator[ReaderOutput
         for each in warnings:
             yield Skipped(each.kind, each.place, each.text)
         return
-    answering = {row for row in tree.parents if rows.kind[row] == Kind.RESULT}
-    rows.used.calls = [(tree.message_of(row), call_id) for row, call_id in rows.used.calls]
-    rows.used.results = [(tree.message_of(row), call_id) for row, call_id in rows.used.results]
-    for kind, row, call_id in unpaired_tools(tree.parents, rows.used, answering):
+    for kind, row, call_id in unpaired_calls(rows, tree):
         warn(kind, rows.place(row), call_id)
-    callers = _callers(rows)
-    rows.used = ToolUse()  # a long session has very many, and nobody asks again
+    callers = _callers(rows, tree)
     for sessions in _groups(rows, tree):
         transcript = Transcript(FORMAT, rows.sessions[next(iter(sessions))], (), place=place)
         transcript.title = rows.title(next(iter(sessions)))
@@ -114,23 +121,29 @@ def _read_metas(rows: Rows, files: list[SourceFile]) -> None:
             rows.agents[agent] = {call_id: None, **rows.agents.get(agent, {})}
 
 
-def _callers(rows: Rows) -> dict[str, int]:
+def _callers(rows: Rows, tree: Tree) -> dict[str, int]:
     """The message that made each call that may have started an agent: of those that repeat an id, the first."""
-    started = {call_id for each in (rows.agents, rows.prompts) for ids in each.values() for call_id in ids}
+    started: dict[int, str] = {}
+    for ids in chain(rows.agents.values(), rows.prompts.values()):
+        for call_id in ids:
+            number = rows.calls.ids.find(call_id)
+            if number is not None:
+                started[number] = call_id
     callers: dict[str, int] = {}
-    for row, call_id in rows.used.calls:
-        if call_id in started:
-            callers.setdefault(call_id, row)
+    if started:
+        for row, call in zip(rows.calls.asking, rows.calls.asked, strict=True):
+            if call in started:
+                callers.setdefault(started[call], tree.message_of(row))
     return callers
 
 
 def _groups(rows: Rows, tree: Tree) -> Iterator[dict[int, list[int]]]:
     """The sessions that own a leaf, each with its leaves; together where their shared past is told too often."""
-    inner = set(tree.parents.values())
+    inner = Marks(parent for parent in tree.parents.values() if parent is not None)
     leaves: dict[int, list[int]] = {}
     for row in tree.parents:
         if row not in inner:
-            for session in {rows.session[row], *rows.copies.get(row, ())}:
+            for session in {rows.session[row], *rows.copies.get(row)}:
                 leaves.setdefault(session, []).append(row)
     budget = _SESSION_COST * len(tree.parents)
     sessions = sorted(leaves)
@@ -142,8 +155,9 @@ def _groups(rows: Rows, tree: Tree) -> Iterator[dict[int, list[int]]]:
         yield {session: leaves[session]}
 
 
-def _above(tree: Tree, leaves: list[int]) -> set[int]:
-    found: set[int] = set()
+def _above(tree: Tree, leaves: list[int]) -> Marks:
+    """The messages from some leaves up."""
+    found = Marks()
     for leaf in leaves:
         row: int | None = leaf
         while row is not None and row not in found:
@@ -161,45 +175,57 @@ class _Telling:
     sessions: dict[int, list[int]]  # with the leaves of each
     callers: dict[str, int]
     transcript: Transcript
-    told: Links = field(default_factory=Links)  # rows
-    counted: Links = field(default_factory=Links)  # responses whose call has been told
+    told: Marks = field(default_factory=Marks)  # rows
+    counted: Marks = field(default_factory=Marks)  # responses whose call has been told
     claimed: set[str] = field(default_factory=set)  # ids of the calls that are known to have started something
     where: dict[str, Json] = field(default_factory=dict)
 
     def entries(self) -> Iterator[Entry]:
         reader = Rereader(self.rows)
-        skipped: dict[int, int | None] = {}
+        skipped = Links()
         try:
-            for row in self._order():
+            for count, row in enumerate(self._order()):
+                if not count % PAGES_EACH:
+                    scratch().give_back()
                 parent = self.tree.parents[row]
-                while parent in skipped:
+                while parent is not None and parent in skipped:
                     parent = skipped[parent]
                 entry = self._entry(row, parent, reader)
                 if entry is None:
                     skipped[row] = parent
                 else:
-                    self.told[row] = None
+                    self.told.add(row)
                     yield entry
         finally:
             reader.close()
         self._set_heads(skipped)
 
-    def _order(self) -> list[int]:
+    def _order(self) -> Column:
         """Parents first, and each side chain after the chain that called it."""
+        parents = self.tree.parents
         wanted = _above(self.tree, [leaf for leaves in self.sessions.values() for leaf in leaves])
-        parents = {row: parent for row, parent in self.tree.parents.items() if row in wanted}
-        chains: dict[int, list[int]] = {}
-        root_of: dict[int, int] = {}
-        for row in parents_first(parents):
+        root_of = Links()
+        lengths: dict[int, int] = {}
+        for row in self.tree.order(wanted):
             parent = parents[row]
-            root_of[row] = row if parent is None else root_of[parent]
-            chains.setdefault(root_of[row], []).append(row)
+            root = root_of[row] = row if parent is None else root_of[parent]
+            assert root is not None
+            lengths[root] = lengths.get(root, 0) + 1
         # The session's own chains first: an agent may be known by its prompt alone, once that has been told.
-        roots = sorted(chains, key=lambda root: (self.rows.lane[root] != 0, root))
+        roots = sorted(lengths, key=lambda root: (self.rows.lane[root] != 0, root))
         callers = Forest({root: root_of.get(self._starter(root)) for root in roots})
         # Agents that call each other: one of them is told without its caller.
         cut_cycles(callers, lambda root: None)
-        return [row for root in parents_first(callers.parents) for row in chains[root]]
+        starts, start = {}, 0
+        for root in parents_first(callers.parents):
+            starts[root], start = start, start + lengths[root]
+        order = Column("i", start)
+        for row in self.tree.order(wanted):
+            root = root_of[row]
+            assert root is not None
+            order[starts[root]] = row
+            starts[root] += 1
+        return order
 
     def _starter(self, root: int) -> int:
         """The message whose call started the chain of `root`, as far as the agent's id tells; -1 for none."""
@@ -208,13 +234,13 @@ class _Telling:
 
     def _entry(self, row: int, parent: int | None, reader: Rereader) -> Entry | None:
         rows = self.rows
-        members = self.tree.members.get(row, [row])
+        members = self.tree.members(row)
         records = [reader.record(member) for member in members]
         kind = rows.kind[row]
         role = {Kind.PROMPT: "user", Kind.RESULT: "tool"}.get(Kind(kind), "assistant")
         draft = Draft(role, rows.place(row), self.transcript.warn)
         for record in records:
-            read_content(draft, mapping(record.get("message")).get("content"), rows.names)
+            read_content(draft, mapping(record.get("message")).get("content"), rows.calls)
         message = message_or_none(role, draft.parts, self.transcript.warn, draft.place)
         if message is None:
             return None
@@ -290,7 +316,7 @@ class _Telling:
         if response in self.counted:
             return
         if response >= 0:
-            self.counted[response] = None
+            self.counted.add(response)
         duration = records[-1].get("durationMs")
         details = {key: value for key, value in usage.items() if key not in _TOKENS and value is not None}
         keys = self.rows.keys
@@ -308,7 +334,7 @@ class _Telling:
             ),
         )
 
-    def _set_heads(self, skipped: dict[int, int | None]) -> None:
+    def _set_heads(self, skipped: Links) -> None:
         """The active head has the session's id; an agent's its id below that; the others that of their message."""
         rows = self.rows
         taken: set[int] = set()
@@ -318,7 +344,7 @@ class _Telling:
             active = max(own or leaves)
             for leaf in leaves:
                 end: int | None = leaf
-                while end in skipped:
+                while end is not None and end in skipped:
                     end = skipped[end]
                 if end is None or end in taken:
                     continue

@@ -1,22 +1,22 @@
 """The records of Claude Code's session files, as much of each as it takes to see how they hang together.
 
 A session may be larger than memory, so it is read twice: here everything but the words, and later each record
-once more for its message. What a record costs here is a few hundred bytes, however long it is.
+once more for its message. What a record costs here is some hundred bytes in columns, which a file holds where
+they are many.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import BinaryIO, Final
 
-from objstore.compact import Texts
+from objstore.columns import Column, scratch
+from objstore.compact import Keyed, Lists, Marks, Texts
 from objstore.jsonvalue import Json, dumps
 from objstore.transcripts.build import text_of
 from objstore.transcripts.draft import mapping, string
-from objstore.transcripts.graph import ToolUse
 from objstore.transcripts.jsonfile import ArrayReader
 from objstore.transcripts.lines import Record, read_again, read_records
 from objstore.transcripts.peek import start_of, values_in
@@ -27,6 +27,9 @@ from refs.errors import DagError
 
 LOGLINES: Final = "loglines"
 """The member that holds the records in the variant that the web writes: one JSON document."""
+
+PAGES_EACH: Final = 64
+"""Records between two times that the columns' pages are given back."""
 
 _TASK_TOOLS: Final = frozenset({"Task", "Agent"})
 _SIDE: Final = "sidechain"  # the lane of older versions, which wrote sub-agents into the session's own file
@@ -51,35 +54,73 @@ class Above(IntEnum):
 
 
 @dataclass(slots=True)
+class Calls:
+    """Tool calls by number: their ids, what their tools are called, who asked and who answered."""
+
+    ids: Texts = field(default_factory=Texts)
+    tools: Texts = field(default_factory=Texts)  # names
+    tool: Column = field(default_factory=lambda: Column("i"))  # by call: the number of its name and one, 0: none
+    asking: Column = field(default_factory=lambda: Column("i"))  # rows, in their order, and beside each
+    asked: Column = field(default_factory=lambda: Column("i"))  # the call
+    answering: Column = field(default_factory=lambda: Column("i"))
+    answered: Column = field(default_factory=lambda: Column("i"))
+
+    def get(self, call_id: str, default: str) -> str:
+        """The name of the tool that a call is of."""
+        number = self.ids.find(call_id)
+        named = 0 if number is None else self.tool[number]
+        return self.tools[named - 1] if named else default
+
+    def add_asked(self, row: int, call_id: str, name: str) -> None:
+        number = self._number(call_id)
+        if not self.tool[number]:
+            self.tool[number] = self.tools.number(name) + 1
+        self.asking.append(row)
+        self.asked.append(number)
+
+    def add_answered(self, row: int, call_id: str) -> None:
+        self.answering.append(row)
+        self.answered.append(self._number(call_id))
+
+    def _number(self, call_id: str) -> int:
+        number = self.ids.number(call_id)
+        self.tool.extend_to(number + 1)
+        return number
+
+
+@dataclass(slots=True)
 class Rows:
     """Columns, one place for each record that is a message or stands between messages."""
 
     files: list[SourceFile] = field(default_factory=list)
     keys: Texts = field(default_factory=Texts)
-    above: array[int] = field(default_factory=lambda: array("i"))  # the parent's row, or one of `Above`
-    unknown: list[str] = field(default_factory=list)
-    kind: bytearray = field(default_factory=bytearray)
-    named: bytearray = field(default_factory=bytearray)  # whether the record has a uuid of its own
-    summary: set[int] = field(default_factory=set)  # prompts that hold what a compaction left
-    file: array[int] = field(default_factory=lambda: array("i"))
-    line: array[int] = field(default_factory=lambda: array("i"))
-    offset: array[int] = field(default_factory=lambda: array("q"))
-    index: array[int] = field(default_factory=lambda: array("i"))
-    session: array[int] = field(default_factory=lambda: array("i"))
-    lane: array[int] = field(default_factory=lambda: array("i"))
-    response: array[int] = field(default_factory=lambda: array("i"))  # -1: none
-    time: array[int] = field(default_factory=lambda: array("q"))  # a hash of it, 0: none
-    digest: array[int] = field(default_factory=lambda: array("q"))
-    copies: dict[int, set[int]] = field(default_factory=dict)  # the other sessions that repeat a record
+    above: Column = field(default_factory=lambda: Column("i"))  # the parent's row, or one of `Above`
+    unknown: Texts = field(default_factory=Texts)
+    kind: Column = field(default_factory=lambda: Column("B"))
+    named: Column = field(default_factory=lambda: Column("B"))  # whether the record has a uuid of its own
+    summary: Marks = field(default_factory=Marks)  # prompts that hold what a compaction left
+    file: Column = field(default_factory=lambda: Column("i"))
+    line: Column = field(default_factory=lambda: Column("i"))
+    offset: Column = field(default_factory=lambda: Column("q"))
+    index: Column = field(default_factory=lambda: Column("i"))
+    session: Column = field(default_factory=lambda: Column("i"))
+    lane: Column = field(default_factory=lambda: Column("i"))
+    response: Column = field(default_factory=lambda: Column("i"))  # -1: none
+    time: Column = field(default_factory=lambda: Column("q"))  # a hash of it, 0: none
+    digest: Column = field(default_factory=lambda: Column("q"))
+    copies: Lists = field(default_factory=Lists)  # the other sessions that repeat a record, some of them twice
     sessions: list[str] = field(default_factory=list)
     lanes: list[str] = field(default_factory=lambda: [""])
-    names: dict[str, str] = field(default_factory=dict)  # of the tools, by call id
-    used: ToolUse[int] = field(default_factory=ToolUse)
+    calls: Calls = field(default_factory=Calls)
     prompts: dict[int, list[str]] = field(default_factory=dict)  # ids of the calls that gave a prompt, by its hash
     agents: dict[str, dict[str, None]] = field(default_factory=dict)  # ids of the calls that started an agent
     titles: dict[str, dict[int, str]] = field(default_factory=dict)  # by session, then by rank
     summaries: list[tuple[str | None, str]] = field(default_factory=list)  # (the message it is about, its text)
     held: dict[int, list[Json]] = field(default_factory=dict)  # by file: records that can't be read again
+
+    def each(self) -> Iterator[int]:
+        """All rows."""
+        return scratch().each(len(self.keys))
 
     def place(self, row: int) -> str:
         """Where a record is, for people."""
@@ -130,7 +171,9 @@ def scan(files: list[SourceFile], warn: Warner) -> Rows:
     interned = _Interned(rows)
     for number, file in enumerate(files):
         interned.current = session_of(file)
-        for record in _records(rows, number, file, warn):
+        for count, record in enumerate(_records(rows, number, file, warn)):
+            if not count % PAGES_EACH:
+                scratch().give_back()
             if isinstance(record.value, dict):
                 _scan_record(rows, interned, number, record, warn)
     return rows
@@ -153,7 +196,7 @@ class _Interned:
         self._rows = rows
         self._sessions: dict[str, int] = {}
         self._lanes = {"": 0}
-        self._responses: dict[str, int] = {}
+        self._responses, self._count = Keyed(), 0
         self.current = ""
 
     def session(self, name: str | None) -> int:
@@ -164,7 +207,13 @@ class _Interned:
         return _number(self._lanes, name, self._rows.lanes)
 
     def response(self, name: str | None) -> int:
-        return self._responses.setdefault(name, len(self._responses)) if name else -1
+        if not name:
+            return -1
+        known = self._responses.find(name)
+        if known is None:
+            known, self._count = self._count, self._count + 1
+            self._responses.add(name, known)
+        return known
 
 
 def _number(numbers: dict[str, int], name: str, names: list[str]) -> int:
@@ -194,7 +243,7 @@ def _scan_record(rows: Rows, interned: _Interned, file: int, record: Record, war
         if rows.digest[known] != digest or rows.kind[known] != kind:
             warn("duplicate-uuid-conflict", record.place, f"{uuid[:80]}: the first one is kept")
         elif rows.session[known] != session:
-            rows.copies.setdefault(known, set()).add(session)
+            rows.copies.add(known, session)
         return
     row = len(rows.keys)
     key = uuid or f"{rows.files[file].name}#{record.line}.{record.index}"
@@ -240,8 +289,7 @@ def _above(rows: Rows, value: Mapping[str, Json], kind: Kind) -> int:
     if isinstance(name, str) and name:
         known = rows.keys.find(name)
         if known is None:
-            rows.unknown.append(name)
-            return Above.UNKNOWN - (len(rows.unknown) - 1)
+            return Above.UNKNOWN - rows.unknown.number(name)
         return known
     return Above.ROOT if "parentUuid" in value else Above.NOTHING
 
@@ -252,13 +300,12 @@ def _scan_blocks(rows: Rows, row: int, value: Mapping[str, Json], content: list[
         call_id = string(block.get("id"))
         if block.get("type") == "tool_use" and call_id:
             name = string(block.get("name")) or ""
-            rows.names.setdefault(call_id, name)
-            rows.used.calls.append((row, call_id))
+            rows.calls.add_asked(row, call_id, name)
             prompt = mapping(block.get("input")).get("prompt")
             if name in _TASK_TOOLS and isinstance(prompt, str):
                 rows.prompts.setdefault(_hash(prompt), []).append(call_id)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
-            rows.used.results.append((row, block["tool_use_id"]))
+            rows.calls.add_answered(row, block["tool_use_id"])
             agent = mapping(value.get("toolUseResult")).get("agentId")
             if isinstance(agent, str):
                 rows.agents.setdefault(agent, {})[block["tool_use_id"]] = None

@@ -7,14 +7,14 @@ starts from no parent at all.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from objstore.compact import Links, Numbers
+from objstore.columns import Column
+from objstore.compact import Links, Lists, Marks, Numbers
 from objstore.transcripts.claude_code_rows import Above, Kind, Rows
-from objstore.transcripts.graph import Forest, children_of, contract, cut_cycles, parents_first
+from objstore.transcripts.graph import Forest, cut_cycles_of
 from objstore.transcripts.warnings import Warner
 
 _MAX_STEPS: Final = 512  # records between two blocks of one response
@@ -24,10 +24,10 @@ _MAX_STEPS: Final = 512  # records between two blocks of one response
 class Tree:
     """`parents` of the messages, each a row; a response of several records is its first one's row."""
 
-    parents: MutableMapping[int, int | None]
-    members: dict[int, list[int]] = field(default_factory=dict)  # the rows of a response, where it has several
-    inferred: set[int] = field(default_factory=set)
+    parents: Links
+    inferred: Marks = field(default_factory=Marks)
     replaced: Links = field(default_factory=Links)  # a row that was folded into another message
+    more: Lists = field(default_factory=Lists)  # the other rows of a response, where it has several
 
     def message_of(self, row: int) -> int:
         """The message that a row is part of, or the row itself."""
@@ -35,13 +35,24 @@ class Tree:
             row = other
         return row
 
+    def members(self, row: int) -> list[int]:
+        """The rows of a message."""
+        return sorted([row, *self.more.get(row)])
+
+    def order(self, wanted: Marks | None = None) -> Iterable[int]:
+        """The messages (or those wanted, which are with all above them), each after its parent."""
+        return _parents_first(self.parents, wanted)
+
 
 def grow(rows: Rows, warn: Warner) -> Tree:
     """The messages of `rows` as a tree."""
-    forest = _linked(rows, warn)
-    if not _in_order(forest.parents):
-        cut_cycles(forest, lambda row: warn("parent-cycle", rows.place(row), "cut at the earliest record"))
-    tree = Tree(forest.parents, inferred=forest.inferred)
+    parents, inferred = _linked(rows, warn)
+    if not _in_order(parents):
+        forest = Forest(parents, inferred=inferred)
+        keys = range(len(rows.keys))
+        told = "cut at the earliest record"
+        cut_cycles_of(forest, keys, int, Marks(), lambda row: warn("parent-cycle", rows.place(row), told))
+    tree = Tree(parents, inferred)
     _fold_replays(rows, tree)
     _join_responses(rows, tree)
     for row, message in tree.replaced.items():
@@ -51,11 +62,11 @@ def grow(rows: Rows, warn: Warner) -> Tree:
     return tree
 
 
-def _linked(rows: Rows, warn: Warner) -> Forest[int]:
-    forest: Forest[int] = Forest(Links())
-    linked = {_lane(rows, row) for row in range(len(rows.keys)) if rows.names_parent(row)}
+def _linked(rows: Rows, warn: Warner) -> tuple[Links, Marks]:
+    parents, inferred = Links(), Marks()
+    linked = {_lane(rows, row) for row in rows.each() if rows.names_parent(row)}
     last: dict[tuple[int, int, int], int] = {}
-    for row in range(len(rows.keys)):
+    for row in rows.each():
         lane, above = _lane(rows, row), rows.above[row]
         before = last.get(lane)
         missing, parent = rows.named_parent(row)
@@ -68,26 +79,39 @@ def _linked(rows: Rows, warn: Warner) -> Forest[int]:
                 parent = before
                 # Records without ids follow each other: there the order is what the source says.
                 if parent is not None and (rows.named[row] or above != Above.NOTHING):
-                    forest.inferred.add(row)
+                    inferred.add(row)
         elif boundary:
-            forest.inferred.add(row)  # a message that was kept may now stand behind its own boundary
-        forest.parents[row] = parent
+            inferred.add(row)  # a message that was kept may now stand behind its own boundary
+        parents[row] = parent
         last[lane] = row
-    return forest
+    return parents, inferred
 
 
 def _lane(rows: Rows, row: int) -> tuple[int, int, int]:
     return rows.file[row], rows.session[row], rows.lane[row]
 
 
-def _in_order(parents: Mapping[int, int | None]) -> bool:
+def _in_order(parents: Links) -> bool:
     """Whether every message comes after its parent in the file, as nearly always: then much is known already."""
     return all(parent is None or parent < row for row, parent in parents.items())
 
 
-def _parents_first(parents: Mapping[int, int | None]) -> Iterable[int]:
-    """The rows, each after its parent."""
-    return parents if _in_order(parents) else parents_first(parents)
+def _parents_first(parents: Links, wanted: Marks | None = None) -> Iterable[int]:
+    """The rows in their order, but each after its parent."""
+    rows = parents if wanted is None else wanted
+    if _in_order(parents):
+        return rows
+    order, placed = Column("i"), Marks()
+    for row in rows:
+        waiting = []
+        above: int | None = row
+        while above is not None and above not in placed:
+            waiting.append(above)
+            placed.add(above)
+            above = parents[above]
+        for each in reversed(waiting):
+            order.append(each)
+    return order
 
 
 def _continues(rows: Rows, row: int) -> bool:
@@ -99,27 +123,33 @@ def _fold_replays(rows: Rows, tree: Tree) -> None:
     """One of several children that say the same at the same time: copies under new ids."""
     if not _says_anything_twice(rows):
         return
-    seen: dict[tuple[int | None, int, int, int], int] = {}
-    for row in _parents_first(tree.parents):
-        parent = tree.parents[row]
+    parents, seen, hashes = tree.parents, Numbers(), Column("q", len(rows.keys))
+    for row in _parents_first(parents):
+        parent = parents[row]
         if parent is not None:
-            parent = tree.parents[row] = tree.replaced.get(parent, parent)
+            parent = parents[row] = tree.replaced.get(parent, parent)
         if not rows.time[row] or not rows.is_message(row):
             continue
-        first = seen.setdefault((parent, *_sign(rows, row)), row)
-        if first != row:
-            tree.replaced[row] = first
-            rows.copies.setdefault(first, set()).update({rows.session[row]}, rows.copies.get(row, ()))
+        sign = _sign(rows, row)
+        hashed = hashes[row] = hash((parent, *sign))
+        for first in seen.candidates(hashed):
+            if hashes[first] == hashed and parents[first] == parent and _sign(rows, first) == sign:
+                tree.replaced[row] = first
+                for session in (rows.session[row], *rows.copies.get(row)):
+                    rows.copies.add(first, session)
+                break
+        else:
+            seen.add(hashed, row, hashes.__getitem__)
 
 
 def _says_anything_twice(rows: Rows) -> bool:
     """Whether two messages say the same at the same time, as far as hashes tell."""
-    signs, numbers = array("q"), Numbers()
-    for row in range(len(rows.keys)):
+    signs, numbers = Column("q"), Numbers()
+    for row in rows.each():
         sign = hash(_sign(rows, row))
         signs.append(sign)
         if rows.time[row] and rows.is_message(row):
-            if numbers.find(sign, lambda each, sign=sign: signs[each] == sign) is not None:  # type: ignore[misc]
+            if any(signs[each] == sign for each in numbers.candidates(sign)):
                 return True
             numbers.add(sign, row, signs.__getitem__)
     return False
@@ -132,7 +162,7 @@ def _sign(rows: Rows, row: int) -> tuple[int, int, int]:
 
 def _join_responses(rows: Rows, tree: Tree) -> None:
     """Records of one response become one message, at the place of the first."""
-    started: dict[int, int] = {}
+    started = Links()
     for row in _parents_first(tree.parents):
         response = rows.response[row]
         if response < 0 or row in tree.replaced:
@@ -140,11 +170,9 @@ def _join_responses(rows: Rows, tree: Tree) -> None:
         first = started.get(response)
         if first is not None and _stands_in(rows, tree, row, first):
             tree.replaced[row] = first
-            tree.members.setdefault(first, [first]).append(row)
+            tree.more.add(first, row)
         else:
             started[response] = row
-    for members in tree.members.values():
-        members.sort()
 
 
 def _stands_in(rows: Rows, tree: Tree, row: int, first: int) -> bool:
@@ -161,29 +189,17 @@ def _stands_in(rows: Rows, tree: Tree, row: int, first: int) -> bool:
     return False
 
 
-def _messages_alone(rows: Rows, tree: Tree) -> MutableMapping[int, int | None]:
+def _messages_alone(rows: Rows, tree: Tree) -> Links:
     """The parents among the messages: each one's nearest message."""
-    kept = bytearray(rows.is_message(row) and row not in tree.replaced for row in range(len(rows.keys)))
-    if not _in_order(tree.parents):
-        return contract(tree.parents, [row for row in tree.parents if kept[row]])
-    nearest = array("i")
-    found = Links()
-    for row, parent in tree.parents.items():
-        above = -1 if parent is None else nearest[parent]
-        nearest.append(row if kept[row] else above)
-        if kept[row]:
-            found[row] = None if above < 0 else above
+    nearest, found = Links(), Links()
+    for row in _parents_first(tree.parents):
+        parent = tree.parents[row]
+        above = None if parent is None else nearest[parent]
+        if rows.is_message(row) and row not in tree.replaced:
+            found[row], nearest[row] = above, row
+        else:
+            nearest[row] = above
     return found
-
-
-def _asked_in_parallel(rows: Rows, tree: Tree) -> set[int | None]:
-    """The messages that several results answer."""
-    once: set[int | None] = {None}
-    several: set[int | None] = set()
-    for row, parent in tree.parents.items():
-        if rows.kind[row] == Kind.RESULT and parent is not None:
-            (several if parent in once else once).add(parent)
-    return several
 
 
 def _line_up_results(rows: Rows, tree: Tree) -> None:
@@ -191,26 +207,44 @@ def _line_up_results(rows: Rows, tree: Tree) -> None:
     several = _asked_in_parallel(rows, tree)
     if not several:
         return
-    parallel = {row for row, parent in tree.parents.items() if parent in several and rows.kind[row] == Kind.RESULT}
-    answers: dict[int, set[str]] = {}
-    for row, call_id in rows.used.results:
+    parallel, below = Marks(), Lists()
+    for row, parent in tree.parents.items():
+        if parent in several and rows.kind[row] == Kind.RESULT:
+            parallel.add(row)
+    asked = Column("i")
+    for row, parent in tree.parents.items():
+        if parent is not None and (parent in several or parent in parallel):
+            if parent in several and parent not in below:
+                asked.append(parent)
+            below.add(parent, row)
+    answers, calls = Lists(), rows.calls
+    for row, call in zip(calls.answering, calls.answered, strict=True):
         if row in parallel:
-            answers.setdefault(row, set()).add(call_id)
-    around = several | parallel
-    below = children_of({row: parent for row, parent in tree.parents.items() if parent in around})
-    for parent, children in below.items():
-        if parent not in several:
-            continue
-        results = [row for row in children if row in parallel]
-        answered: set[str] = set()
-        lined: list[int] = []
-        for row in sorted(results):
-            if answered.isdisjoint(answers.get(row, ())):
-                answered |= answers.get(row, set())
-                if lined:
-                    tree.parents[row] = lined[-1]
-                lined.append(row)
-        for row in lined[:-1]:
-            for child in below.get(row, ()):
-                if child > lined[-1]:
-                    tree.parents[child] = lined[-1]
+            answers.add(row, call)
+    for parent in asked:
+        _line_up(tree, below, [row for row in below.get(parent) if row in parallel], answers)
+
+
+def _line_up(tree: Tree, below: Lists, results: list[int], answers: Lists) -> None:
+    answered: set[int] = set()
+    lined: list[int] = []
+    for row in results:
+        given = answers.get(row)
+        if answered.isdisjoint(given):
+            answered.update(given)
+            if lined:
+                tree.parents[row] = lined[-1]
+            lined.append(row)
+    for row in lined[:-1]:
+        for child in below.get(row):
+            if child > lined[-1]:
+                tree.parents[child] = lined[-1]
+
+
+def _asked_in_parallel(rows: Rows, tree: Tree) -> Marks:
+    """The messages that several results answer."""
+    once, several = Marks(), Marks()
+    for row, parent in tree.parents.items():
+        if rows.kind[row] == Kind.RESULT and parent is not None:
+            (several if parent in once else once).add(parent)
+    return several

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSet,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -12,7 +22,8 @@ from objstore.transcripts.model import Entry, Head
 from objstore.transcripts.warnings import Warner
 
 K = TypeVar("K", bound=Hashable)
-_MAX_SAME_CALLS: Final = 1000  # calls of one id
+MAX_SAME_CALLS: Final = 1000
+"""Calls of one id, beyond which they are not compared."""
 _MAX_TRIES: Final = 64  # records before one whose parent is missing
 _STEPS_A_KEY: Final = 8  # how far repairs may walk in all, for each key
 
@@ -27,7 +38,7 @@ class Forest(Generic[K]):
 
     parents: MutableMapping[K, K | None]
     order: list[K] = field(default_factory=list)
-    inferred: set[K] = field(default_factory=set)
+    inferred: MutableSet[K] = field(default_factory=set)
 
     def leaves(self) -> list[K]:
         """The keys that are nobody's parent, in the order of the source."""
@@ -68,8 +79,18 @@ def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
     """Make every chain of parents end. `tell` gets the key at which a cycle of the source was cut."""
     keys = list(forest.parents)
     position = {key: i for i, key in enumerate(keys)}
+    cut_cycles_of(forest, keys, position.__getitem__, set(), tell)
+
+
+def cut_cycles_of(
+    forest: Forest[K],
+    keys: Sequence[K],
+    position: Callable[[K], int],
+    done: MutableSet[K],
+    tell: Callable[[K], None],
+) -> None:
+    """As `cut_cycles`, for who has a smaller way to hold the keys, where they stand and which were looked at."""
     steps = _STEPS_A_KEY * len(keys)
-    done: set[K] = set()
     for start in keys:
         path: dict[K, None] = {}
         key: K | None = start
@@ -82,16 +103,17 @@ def cut_cycles(forest: Forest[K], tell: Callable[[K], None]) -> None:
             guessed = next((each for each in cycle if each in forest.inferred), None)
             if guessed is not None:
                 # The record before it is its own descendant: the one before those is what it follows.
-                earlier = keys[max(0, position[guessed] - _MAX_TRIES) : position[guessed]]
+                earlier = keys[max(0, position(guessed) - _MAX_TRIES) : position(guessed)]
                 steps -= _attach_elsewhere(forest, guessed, earlier, steps)
             else:
-                first = min(cycle, key=position.__getitem__)
+                first = min(cycle, key=position)
                 tell(first)
                 forest.parents[first] = None
-        done.update(path)
+        for each in path:
+            done.add(each)
 
 
-def _attach_elsewhere(forest: Forest[K], key: K, earlier: list[K], steps: int) -> int:
+def _attach_elsewhere(forest: Forest[K], key: K, earlier: Sequence[K], steps: int) -> int:
     """Attach `key` to the last of `earlier` that does not descend from it, or to none. Gives the steps it took."""
     taken = 0
     for candidate in reversed(earlier):
@@ -201,7 +223,7 @@ def unpaired_tools(
     for key, call_id in used.calls:
         calls.setdefault(call_id, []).append((key, [False]))
     for key, call_id in used.results:
-        if len(calls.get(call_id, ())) > _MAX_SAME_CALLS:
+        if len(calls.get(call_id, ())) > MAX_SAME_CALLS:
             continue  # an id that says nothing; comparing each with each would take for ever
         above = [done for asked, done in calls.get(call_id, ()) if span.holds(asked, key)]
         if above:
@@ -214,7 +236,7 @@ def unpaired_tools(
             went_on.add(parents[key])
     for call_id, asked_at in calls.items():
         for key, answered in asked_at:
-            if not answered[0] and key in went_on and len(asked_at) <= _MAX_SAME_CALLS:
+            if not answered[0] and key in went_on and len(asked_at) <= MAX_SAME_CALLS:
                 yield "unanswered-tool-call", key, call_id
 
 

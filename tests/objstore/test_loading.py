@@ -7,7 +7,7 @@ import tracemalloc
 
 import pytest
 
-from objstore import database as databases
+from objstore import framecache, remembered
 from objstore.attachment import Attachment
 from objstore.canonical import canonical_message_json, message_content_hash
 from objstore.codec import encode
@@ -21,8 +21,9 @@ from objstore.message import AttachmentPart, Message, TextPart, ToolCallPart
 from objstore.node import Node
 from objstore.pack import publish
 from objstore.packwriter import PackWriter
+from objstore.parsed import weight
 from objstore.records import Tombstone
-from refs.errors import CorruptObject, Redacted
+from refs.errors import CorruptObject, ObjectMissing, Redacted
 from refs.ids import ROOT
 from tests.storetools import init_quiet, quiet_store, say, talk, words_of
 
@@ -47,8 +48,8 @@ def same_objects(one: list[Message], other: list[Message]) -> bool:
 
 def kept(store) -> tuple[int, int]:
     """(bytes that the cache of frames counts, bytes that its frames say they take)."""
-    held = store.storage.database
-    return held._cached, sum(frame.weight for frame in held._frames.values())
+    held = store.storage.database._frames
+    return held.weight, sum(frame.weight for frame in held.frames.values())
 
 
 def test_a_chain_loaded_again_is_made_of_the_same_messages(store):
@@ -81,28 +82,74 @@ def test_a_message_of_another_frame_is_the_same_again_until_the_index_changes(st
     assert store.load_chain(head) == first
 
 
+def erase(store, by, oid: str) -> None:
+    """Put a tombstone where the index `by` says that a message is."""
+    store.storage.checkpoint()  # or the journal still has it
+    files, gone = store.storage.files, Tombstone("message", oid, NOW, "why")
+    files.make_dirs(os.path.dirname(loose_name(Kind.MESSAGE, oid)))
+    files.replace(loose_name(Kind.MESSAGE, oid, Form.TOMBSTONE), compress(gone.canonical()))
+    for form in (Form.PLAIN, Form.CONDENSED):
+        files.remove(loose_name(Kind.MESSAGE, oid, form))
+    with by.changing() as db:
+        place = place_loose(Form.TOMBSTONE), by.row(Kind.MESSAGE, oid)
+        db.execute("UPDATE message SET loc=? WHERE row=?", place)
+
+
 @pytest.mark.parametrize("who", ["this", "another"])
-def test_a_message_of_another_frame_that_was_erased_is_not_given(store, tmp_path, who):
-    """Whoever erased it, in this process or another, has put a tombstone in its place in the index."""
-    store.commit("one", [say(LONG), *chat("a")])
-    head = store.commit("two", [say("before"), say(LONG), *chat("b")])
-    store.load_chain(head)
-    assert len(store.load_chain(head)) == 72
-    oid = message_content_hash(say(LONG))
+@pytest.mark.parametrize("count", [1, 70], ids=["alone", "packed"])
+def test_a_message_that_was_erased_is_not_given(store, tmp_path, who, count):
+    """By whom it was read before, and kept: not if it stands alone, and not if it stands in another frame."""
+    store.commit("one", [say(LONG), *chat("a", count)])
+    head = store.commit("two", [say("before"), say(LONG), *chat("b", count)])
+    for _ in range(2):
+        assert len(store.load_chain(head)) == 2 + count
     with quiet_store(tmp_path / "store") as other:
-        files = other.storage.files
-        files.make_dirs(os.path.dirname(loose_name(Kind.MESSAGE, oid)))
-        files.replace(
-            loose_name(Kind.MESSAGE, oid, Form.TOMBSTONE),
-            compress(Tombstone("message", oid, NOW, "why").canonical()),
-        )
-        eraser = (store if who == "this" else other).storage.index
-        with eraser.changing() as db:
-            row = eraser.row(Kind.MESSAGE, oid)
-            db.execute("UPDATE message SET loc=? WHERE row=?", (place_loose(Form.TOMBSTONE), row))
+        erase(store, (store if who == "this" else other).storage.index, message_content_hash(say(LONG)))
         for _ in range(2):
             with pytest.raises(Redacted):
                 store.load_chain(head)
+
+
+def test_what_stands_in_the_journal_is_read_once(store, monkeypatch):
+    first = []
+    for i in range(5):
+        head = store.commit("main", chat(f"{i}", 2))
+        assert same_objects(store.load_chain(head)[:-2], first)
+        first = store.load_chain(head)
+    assert [entry.node for entry in store.walk(head)] == [store.node(entry.id) for entry in store.walk(head)]
+    monkeypatch.setattr(store.storage.journal, "find", None)
+    assert same_objects(store.load_chain(head), first)
+    store.storage.checkpoint()
+    assert same_objects(store.load_chain(head), first)
+
+
+def test_a_chain_of_the_journal_that_was_packed_is_read_from_the_pack(store):
+    head = store.commit("main", chat("a", 40))
+    first = store.load_chain(head)
+    store.pack()
+    longer = store.commit("main", chat("b", 2))
+    for _ in range(2):
+        assert store.load_chain(longer)[:40] == first
+    assert list(store.storage.database._remembered.nodes) == [longer, store.node(longer).parent]
+    assert len(store.storage.database.run(head).steps) == 40
+
+
+def test_nothing_is_given_of_a_chain_whose_head_is_gone(store):
+    head = store.save_chain(chat("garbage", 4))
+    assert len(store.load_chain(head)) == 4
+    store.commit("main", chat("a", 2))
+    store.gc(GcOptions(prune_before=1e10, now=1e10))
+    with pytest.raises(ObjectMissing):
+        store.load_chain(head)
+
+
+def test_what_is_read_one_by_one_is_kept_only_up_to_a_bound(store, monkeypatch):
+    monkeypatch.setattr(remembered, "MOST_BYTES", 50_000)
+    heads = [store.commit(f"{i}", [say(f"{i} {j} {LONG}") for j in range(6)]) for i in range(6)]
+    for head in [*heads, *heads]:
+        assert len(store.load_chain(head)) == 6
+        held = store.storage.database._remembered
+        assert sum(weight(value) for _, value in held.loose.values()) <= 50_000 and len(held.nodes) <= 60
 
 
 def test_a_tombstone_in_a_frame_is_told_each_time(store):
@@ -130,7 +177,7 @@ def test_what_gc_and_packing_move_is_read_as_before(store, tmp_path):
         others = [other.load_chain(head) for head in heads]
         for i in range(3):
             store.save_chain(chat(f"garbage {i}"))
-            store.gc(GcOptions(prune_before=None, now=1e10))
+            store.gc(GcOptions(prune_before=1e10, now=1e10))
             for head, chain in zip(heads, chains, strict=True):
                 assert store.load_chain(head) == other.load_chain(head) == chain
             store.commit("a", chat(f"more {i}"))
@@ -177,13 +224,13 @@ def test_an_index_that_names_a_line_of_another_message_is_noticed(store):
 def test_what_is_kept_stays_within_its_bound(store, monkeypatch, bound):
     heads = [store.commit(f"{i}", talk(*(f"{i} {j} " + "x" * 2000 for j in range(70)))) for i in range(12)]
     store.storage.database.forget_packs()
-    monkeypatch.setattr(databases, "FRAME_CACHE_BYTES", bound)
+    monkeypatch.setattr(framecache, "FRAME_CACHE_BYTES", bound)
     for head in [*heads, *heads[::-1]]:
         assert len(store.load_chain(head)) == 70
         counted, said = kept(store)
-        largest = max(frame.weight for frame in store.storage.database._frames.values())
+        largest = max(frame.weight for frame in store.storage.database._frames.frames.values())
         assert counted == said and (
-            counted <= bound or (counted == largest and len(store.storage.database._frames) == 1)
+            counted <= bound or (counted == largest and len(store.storage.database._frames.frames) == 1)
         )
 
 
@@ -194,7 +241,7 @@ def test_memory_stays_within_what_is_counted(store, monkeypatch):
         store.commit(f"{n}", [Message(f"{n}", (ToolCallPart(f"{i}", each),)) for i, each in enumerate(arguments)])
         for n in range(30)
     ]
-    monkeypatch.setattr(databases, "FRAME_CACHE_BYTES", bound)
+    monkeypatch.setattr(framecache, "FRAME_CACHE_BYTES", bound)
     store.storage.database.forget_packs()
     store.load_chain(heads[0])
     tracemalloc.start()
@@ -211,10 +258,11 @@ def test_messages_of_other_frames_are_kept_only_up_to_a_bound(store, monkeypatch
     long = [say(f"{i} {LONG}") for i in range(70)]
     store.commit("one", long)
     head = store.commit("two", [say("before"), *long])
-    monkeypatch.setattr(databases, "_ELSEWHERE_BYTES", 10 * len(LONG))
+    monkeypatch.setattr(remembered, "MOST_BYTES", 10 * len(LONG))
     for _ in range(3):
         assert store.load_chain(head)[1:] == long
-        assert 5 < len(store.storage.database._elsewhere.values) < 10
+        kept_now = store.storage.database._remembered.messages.values()
+        assert sum(map(weight, kept_now)) <= remembered.MOST_BYTES
 
 
 def test_runs_of_many_forks_in_one_frame_are_read_right(store):

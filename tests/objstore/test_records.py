@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from objstore.codec import decode, decode_tombstone, encode
+from objstore.jsonvalue import freeze
 from objstore.kinds import Kind
 from objstore.limits import MAX_NESTING, MAX_TEXT_FIELD_CHARS
 from objstore.records import Call, Description, Note, Tombstone, check_time, check_ulid
@@ -292,3 +293,18 @@ class TestTombstones:
             tombstone.reason = "x"
         for other in (copy.copy(tombstone), copy.deepcopy(tombstone), pickle.loads(pickle.dumps(tombstone))):
             assert other == tombstone and hash(other) == hash(tombstone)
+
+
+def test_a_trusted_note_has_the_bytes_of_a_checked_one():
+    about = [
+        {"key": "a", "n": 1, "deep": freeze({"x": [1, 2.5, None, True], "é": "ü"}, "")},
+        {"key": "b", "huge": 1 << 70},
+        {"key": "c", "half": "\ud800"},
+        {},
+    ]
+    for each in (about[:1], about):
+        nodes = {f"{number:064x}": known for number, known in enumerate(each)}
+        checked = Note(note="01J00000000000000000000000", at="2026-01-02T03:04:05.678Z", nodes=nodes)
+        trusted = Note.trusted(checked.note, checked.at, nodes)
+        assert trusted.canonical() == checked.canonical()
+        assert trusted == checked and decode(Kind.NOTE, trusted.canonical()) == trusted
