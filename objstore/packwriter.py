@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
+from operator import itemgetter
 from typing import Any, Final
 
 from objstore.frames import FAST_LEVEL, compress
@@ -178,12 +179,19 @@ def _back(lines: dict[Oid, int], oid: Oid, here: int) -> int | str:
     return oid if at is None else here - at
 
 
+_FIRST: Final = itemgetter(0)
+
+
 def _shorten(kind: Kind, raw: bytes, held: object, frame: _Frame) -> bytes:
     """A call or note with the nodes it names as references."""
     here = len(frame.lines)
     if isinstance(held, Note):
-        nodes = [[_back(frame.nodes, Oid(oid), here), about] for oid, about in sorted(held.nodes.items())]
-        return b'{"at":"%b","nodes":%b,"note":"%b"}' % (held.at.encode(), dumps(nodes), held.note.encode())
+        lines = frame.nodes
+        # In the order of the chain, so that what is said of neighbours is alike.
+        there = sorted([(lines[Oid(oid)], about) for oid, about in held.nodes.items() if oid in lines], key=_FIRST)
+        nodes: list[list[Any]] = [[here - at, about] for at, about in there]
+        nodes += [[oid, about] for oid, about in sorted(held.nodes.items()) if oid not in lines]
+        return b'{"at":"%b","nodes":%b,"note":"%b"}' % (held.at.encode(), held.write(nodes), held.note.encode())
     value = loads_exactly(raw)
     if kind is Kind.CALL:
         for key in ("head_input", "head_output"):

@@ -114,13 +114,16 @@ class Record:
         return {key: list(value) if isinstance(value, tuple) else thaw(value) for key, value in self._members()}
 
     def canonical(self) -> bytes:
-        members = dict(self._members())
+        return self.write(dict(self._members()))
+
+    def write(self, value: Json) -> bytes:
+        """`dumps` for what is made of this record's own members."""
         if hasattr(self, "_plain"):
             try:
-                return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+                return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
             except TypeError:  # an integer beyond 64 bits, or a lone surrogate
                 pass
-        return dumps(members)
+        return dumps(value)
 
     def _members(self) -> Iterator[tuple[str, Json]]:
         for key in self._rules:

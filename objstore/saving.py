@@ -18,7 +18,7 @@ from objstore.loose import loose_name
 from objstore.message import Message
 from objstore.node import Node
 from objstore.pack import pack_name
-from objstore.records import Note
+from objstore.records import Note, check_time
 from objstore.storage import Storage
 from objstore.transaction import Transaction
 from refs.errors import Diverged, ObjectMissing, RefChanged
@@ -162,11 +162,11 @@ class Saver:
             message = transaction.put_message(job.messages[i], condensed[i])
             transaction.put_known_node(ids[i], job.node(saved, i, message))
             about[ids[i]] = job.notes[i]
-        now = self._storage.clock()
+        now = check_time(self._storage.clock(), "the clock's time")
         names = list(about)
         for start in range(0, len(names), NODES_PER_NOTE):
             part = {name: about[name] for name in names[start : start + NODES_PER_NOTE]}
-            transaction.put_record(Note(note=clocks.new_ulid(), at=now, nodes=part), unique=True)
+            transaction.put_record(_note(now, part), unique=True)
         if not about and ids:
             self._freshen(ids[-1])
         if job.moving is not None and saved.head not in (job.moving.expected, ROOT):
@@ -199,6 +199,12 @@ class _Job:
         if i:
             return Node.trusted(saved.ids[i - 1], message)
         return Node(self.parent, message, self.called_by, self.tool_call_id)
+
+
+def _note(now: str, nodes: Mapping[str, Mapping[str, Json]]) -> Note:
+    if all(about is EMPTY for about in nodes.values()):
+        return Note.trusted(clocks.new_ulid(), now, nodes)
+    return Note(note=clocks.new_ulid(), at=now, nodes=nodes)
 
 
 def _is_resend(asking: Asking, saved: Saved) -> bool:

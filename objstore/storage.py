@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from objstore.catchup import arrival_of, follow_in_memory, holds_all, recorded, stamp_of, take_in, why_anew
+from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.database import Database
 from objstore.frames import FAST_LEVEL, compress, decompress, enframe
@@ -406,6 +407,10 @@ class Storage:
         """
         if not batch.objects and not batch.moves:
             return
+        with paused() if len(batch.objects) > SMALL_TRANSACTION_OBJECTS else contextlib.nullcontext():
+            self._commit(batch)
+
+    def _commit(self, batch: Batch) -> None:
         packed = self._pack_small(list(batch.objects.values()))
         with self.lock():
             self._check_moves(batch.moves)
