@@ -80,8 +80,7 @@ class Journal:
         self._objects_of = b""
         self._objects_end = START
         self._mutex = threading.Lock()
-        self._header_data = b""
-        self._header_parsed = _Header(_NOWHERE, _NOWHERE, 0, b"", START, False)
+        self._header_read = b"", _Header(_NOWHERE, _NOWHERE, 0, b"", START, False)
         renew_after_fork(self)
         self.damaged = 0
         """How many places the latest reading had to pass over, with whole records behind them."""
@@ -203,8 +202,14 @@ class Journal:
 
         Not synced: after a crash of the machine everything is applied again.
         """
-        self._open().write_at(_APPLIED_AT, _applied(position.end))
-        return self.state()
+        applied = _applied(position.end)
+        self._open().write_at(_APPLIED_AT, applied)
+        data, parsed = self._header_read  # by `append`, if nothing came between
+        if parsed.id.hex() != position.id:
+            return self.state()
+        data = data[:_APPLIED_AT] + applied + data[_APPLIED_AT + _APPLIED.size :]
+        self._header_read = data, parsed._replace(applied=position.end)
+        return b"%b%d" % (data, position.end)
 
     def replay(self) -> Iterator[tuple[Record, int]]:
         """(record, its end) of what is pending, oldest first; what was torn behind them is cut off."""
@@ -319,9 +324,11 @@ class Journal:
 
     def _read_header(self) -> _Header:
         data = self._open().read_at(0, START)
-        if data != self._header_data:
-            self._header_parsed, self._header_data = self._parse_header(data), data
-        return self._header_parsed
+        known, parsed = self._header_read
+        if data != known:
+            parsed = self._parse_header(data)
+            self._header_read = data, parsed  # both at once: other threads read it too
+        return parsed
 
     def _parse_header(self, data: bytes) -> _Header:
         where = self._files.path(JOURNAL)

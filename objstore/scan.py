@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
 from objstore.codec import decode, payload_ids, record_of
+from objstore.collector import paused
 from objstore.database import record_oid
 from objstore.index import Arrival, Index, Value, place_loose, place_packed
 from objstore.jsonvalue import dumps
@@ -43,7 +44,15 @@ def value_of(kind: Kind, form: Form, raw: bytes) -> Value:
 
 def frame_arrivals(frame: Frame, row: int) -> Iterator[Arrival]:
     """Every object of a frame, as rows for the index. Raises `CorruptFile` or `CorruptObject`."""
-    return (line_arrival(frame, row, at) for at in range(len(frame.lines)))
+    start = place_packed(row, 0)
+    for at, line in enumerate(frame.lines):
+        if line.startswith(b'{"parts":'):  # these and nodes are nearly all there is
+            yield Arrival(Kind.MESSAGE, frame.message(at)[0], start + at)
+        elif line.startswith(b'{"node":'):
+            node, oid = frame.node_and_oid(at)
+            yield Arrival(Kind.NODE, oid, start + at, node)
+        else:
+            yield line_arrival(frame, row, at)
 
 
 def line_arrival(frame: Frame, row: int, at: int) -> Arrival:
@@ -77,14 +86,15 @@ def adopt_pack(files: Files, index: Index, db: sqlite3.Connection, pack: str, no
     try:
         frames = list(reader.frames())
         first = index.add_pack(db, pack, frames)
-        for number, (offset, size) in enumerate(frames):
-            try:
-                arrivals = list(frame_arrivals(reader.frame(offset, size), first + number))
-            except DagError as error:
-                notice(f"a frame is passed over: {error}")
-                continue
-            left += index.add(db, arrivals)
-            index.take_from_loose(db, arrivals)
+        with paused():
+            for number, (offset, size) in enumerate(frames):
+                try:
+                    arrivals = list(frame_arrivals(reader.frame(offset, size), first + number))
+                except DagError as error:
+                    notice(f"a frame is passed over: {error}")
+                    continue
+                left += index.add(db, arrivals)
+                index.take_from_loose(db, arrivals)
     except DagError as error:
         notice(f"{pack_name(pack)} can't be read: {error}")
     finally:

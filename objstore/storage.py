@@ -426,10 +426,10 @@ class Storage:
                 for move, reason in zip(batch.moves, batch.reasons, strict=True)
             )
             if packed is not None and len(new) <= SMALL_TRANSACTION_OBJECTS:
-                self._commit_to_journal(new, packed, batch.moves, moves)
+                position = self._commit_to_journal(new, packed, batch.moves, moves)
             else:
-                self._commit_to_pack(new, batch.moves, moves)
-            if self.journal.size > JOURNAL_CHECKPOINT_BYTES:
+                position = self._commit_to_pack(new, batch.moves, moves)
+            if position.end > JOURNAL_CHECKPOINT_BYTES:
                 self.checkpoint()
 
     def _unknown(self, batch: Batch, unchanged: bool = False) -> list[NewObject]:
@@ -498,17 +498,18 @@ class Storage:
         packed: dict[tuple[Kind, Oid], bytes],
         moves: Sequence[Move],
         entries: tuple[ReflogEntry, ...],
-    ) -> None:
+    ) -> Position:
         stored = [StoredObject(each.kind, each.oid, each.form, packed[each.kind, each.oid]) for each in new]
         position = self.journal.append(JournalRecord(tuple(stored), (), entries))
         self._recorded = True
         arrivals = [Arrival(each.kind, each.oid, place_loose(each.form), each.value) for each in new]
         self.index.take_in_later(arrivals, stamp_of(position))
         self._finish(moves, entries, position)
+        return position
 
     def _commit_to_pack(
         self, new: Sequence[NewObject], moves: Sequence[Move], entries: tuple[ReflogEntry, ...]
-    ) -> None:
+    ) -> Position:
         with PackWriter(self.files, FAST_LEVEL) as writer:
             write_in_order(writer, new)
             written = writer.finish()
@@ -524,6 +525,7 @@ class Storage:
             self._take_back([pack_name(written.pack)] if written and written.pack not in known else [])
             raise
         self._finish(moves, entries, position)
+        return position
 
     def commit_sealed(self, batch: Batch, sealed: Written | None, check: Callable[[], None]) -> None:
         """Commit a pack that was written and checked beforehand, with the payloads and moves of a batch.

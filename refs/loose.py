@@ -42,22 +42,17 @@ class LooseRefs:
         A value is overwritten in place, and a read may see half of a write: it counts once two agree.
         """
         try:
-            handle = self._files.open_read(name)
+            for pause in _PAUSES:
+                data, again = self._files.read_twice(name, MAX_REF_FILE_BYTES)
+                if len(data) >= _VALUE_BYTES and data == again:
+                    break
+                time.sleep(pause)
         except FileNotFoundError:
             return None
         except CorruptFile:
             if self._is_folder(name):
                 return None
             raise
-        with handle:
-            previous = None
-            for pause in _PAUSES:
-                data = handle.read_at(0, MAX_REF_FILE_BYTES)
-                if len(data) < _VALUE_BYTES:
-                    time.sleep(pause)
-                elif data == previous:
-                    break
-                previous = data
         match = _VALUE.fullmatch(data)
         if match is None:
             raise CorruptFile(self._files.path(name), "not 64 hex digits and a newline")
