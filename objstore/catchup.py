@@ -10,7 +10,7 @@ from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import loose_name
 from objstore.pack import list_packs
 from objstore.scan import Notice, admit, adopt_pack, value_of
-from refs.errors import CorruptFile
+from refs.errors import CorruptFile, DagError
 from refs.files import Files
 
 
@@ -58,6 +58,36 @@ def take_in(files: Files, index: Index, journal: Journal, notice: Notice) -> Non
             notice(f"{arrival.kind} {arrival.oid} is passed over: something before it is missing")
         index.link(db)
         index.set_stamp(db, stamp_of(here))
+
+
+def take_in_beside(index: Index, journal: Journal) -> bool:
+    """`take_in` without the store's lock, beside whoever holds it; False where that can't be done.
+
+    The stamp and the records are of one moment: whoever empties the journal stamps the index behind it, and
+    waits for us with that. A record that names packs is left to who holds the lock: it may be taken back.
+    """
+    try:
+        with index.changing() as db:
+            stamp, here = stamped(index), journal.position()
+            if stamp is None or stamp.id != here.id or stamp.end > here.end:
+                raise _NotBeside
+            arrivals = []
+            for record, end in journal.records():
+                if stamp.end < end <= here.end:
+                    if record.packs:
+                        raise _NotBeside
+                    arrivals += [arrival_of(each) for each in record.objects]
+            if admit(index, db, arrivals) or journal.position().id != here.id:
+                raise _NotBeside
+            index.link(db)
+            index.set_stamp(db, stamp_of(here))
+    except (_NotBeside, DagError):
+        return False
+    return True
+
+
+class _NotBeside(Exception):
+    """What was begun is rolled back."""
 
 
 def follow_in_memory(files: Files, index: Index, journal: Journal, notice: Notice) -> bool:

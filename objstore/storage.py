@@ -11,11 +11,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from objstore.catchup import arrival_of, follow_in_memory, holds_all, recorded, stamp_of, take_in, why_anew
+from objstore.catchup import (
+    arrival_of,
+    follow_in_memory,
+    holds_all,
+    recorded,
+    stamp_of,
+    take_in,
+    take_in_beside,
+    why_anew,
+)
 from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.database import Database
@@ -85,12 +95,15 @@ class Storage:
         """The journal's state when this process last held the lock: nothing was left undone then."""
         self._looked: bytes | None = None
         """A state of the journal of which the index holds all that was committed."""
+        self._looking: set[int] = set()
+        """The threads that are taking in what others have committed."""
         self._recorded = False
         renew_after_fork(self)
 
     def renew(self) -> None:
         """In a forked child: what was just committed, and is the parent's to take in, is still to be read."""
         self._seen = self._looked = None
+        self._looking = set()
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -194,20 +207,35 @@ class Storage:
 
         Who `missed` something also waits for what is being committed. Whether there was anything.
         """
+        thread = threading.get_ident()
+        if thread in self._looking:
+            return False
+        self._looking.add(thread)  # what follows asks the index
         try:
-            state = self.journal.state()
-            if state in (self._seen, self._looked):
-                return False
-            if holds_all(self.index, self.journal) and not (missed and self.journal.cut_short()):
-                self._looked = None if missed else state
-                return missed
-            if self.read_only:
-                self._follow_in_memory()
-                return True
-            with self.lock():
-                return True
+            return self._look_once(missed)
         except (CorruptFile, FileNotFoundError):  # whoever writes next sees to it
             return False
+        finally:
+            self._looking.discard(thread)
+
+    def _look_once(self, missed: bool) -> bool:
+        state = self.journal.state()
+        if state == self._seen:
+            return False
+        waits = missed and self.journal.cut_short()
+        if state == self._looked and not waits:
+            return False
+        if not waits and holds_all(self.index, self.journal):
+            self._looked = state
+            return missed
+        if self.read_only:
+            self._follow_in_memory()
+        elif not waits and take_in_beside(self.index, self.journal):
+            self._looked = state
+        else:
+            with self.lock():
+                pass
+        return True
 
     def _up_to_date(self) -> bool:
         """Whether the journal has been applied and the index knows all of it and of the packs. No lock."""
