@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """Part of a chain, oldest first. It stands in `frame`, or (that is None) each of its nodes by itself, in `loose`."""
+    """Part of a chain, oldest first: in `frame`, or (that is None) `loose` nodes that stand by themselves."""
 
     before: NodeId
     steps: list[Step]
