@@ -32,7 +32,7 @@ _STEP: Final = 4096  # rows between two times that pages are given back
 class Scratch:
     """Where columns get their files: a folder, or (None) the system's for temporary files.
 
-    A folder in which nothing can be written counts as none.
+    A folder in which nothing can be written counts as none. For one thread at a time.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -53,23 +53,39 @@ class Scratch:
     def open(self, column: Column) -> int:
         """The descriptor of a new file."""
         try:
-            fd, path = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=self._folder)
+            fd = _nameless(self._folder)
         except OSError as error:
             if self._folder is None:
                 raise StorageFailure(tempfile.gettempdir(), error) from error
             self._folder = None
             return self.open(column)
-        os.unlink(path)
         self._mapped.add(column)
         return fd
 
 
-_SCRATCH: ContextVar[Scratch] = ContextVar("scratch", default=Scratch())  # noqa: B039  it is shared on purpose
+def _nameless(folder: str | None) -> int:
+    """A new file that can be mapped, which not every file system lets its files be."""
+    fd, path = tempfile.mkstemp(prefix=TEMP_PREFIX, dir=folder)
+    try:
+        os.unlink(path)
+        os.pwrite(fd, b"\0", 0)
+        mmap.mmap(fd, 1).close()
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+_SCRATCH: ContextVar[Scratch] = ContextVar("scratch")
 
 
 def scratch() -> Scratch:
-    """What columns that are made here and now use."""
-    return _SCRATCH.get()
+    """What columns that are made here and now use. Each thread has one of its own."""
+    found = _SCRATCH.get(None)
+    if found is None:
+        found = Scratch()
+        _SCRATCH.set(found)
+    return found
 
 
 @contextlib.contextmanager

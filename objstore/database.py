@@ -30,16 +30,16 @@ _T = TypeVar("_T")
 
 
 class Run(NamedTuple):
-    """Part of a chain, oldest first. It stands in `frame`, or (that is None) each of its `nodes` by itself."""
+    """Part of a chain, oldest first: in `frame`, or (that is None) `loose` nodes that stand by themselves."""
 
     before: NodeId
     steps: list[Step]
     frame: Frame | None
-    nodes: Mapping[NodeId, Node]
+    loose: Mapping[NodeId, Node]
 
     def node(self, step: Step) -> Node:
         """The node of a step, called_by and all."""
-        return self.nodes[step.oid] if self.frame is None else self.frame.node(step.line)
+        return self.loose[step.oid] if self.frame is None else self.frame.node(step.line)
 
 
 class Database:

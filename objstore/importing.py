@@ -127,7 +127,8 @@ class Importer:
 
     def commit(self) -> None:
         """Make durable what has been imported so far."""
-        self._ingest.flush()
+        with _little_of_the_index(self._storage):
+            self._ingest.flush()
         self._settle()
 
     def add(self, path: str, label: str | None = None) -> Report:

@@ -42,22 +42,22 @@ def imported(make, size, folder):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("make", [session, chats])
-def test_memory_is_bounded_and_hardly_grows(tmp_path, make):
+@pytest.mark.parametrize(("make", "growth"), [(session, 30), (chats, 50)])
+def test_memory_is_bounded_and_hardly_grows(tmp_path, make, growth):
     found = {name: imported(make, size, tmp_path / name) for name, size in SIZES.items()}
     large, small = found["large"], found["small"]
     assert large["messages"] > 3.5 * small["messages"] and large["skipped"] == 0
-    assert large["peak"] < 200
-    # 75 MiB more of it cost a place and a key a record and the names of conversations, never the words (measured:
-    # 25 and 40 MiB, of which a part is the index in SQLite's cache).
-    assert large["peak"] - small["peak"] < 60
+    assert large["peak"] < 170
+    # Measured: 10 MiB for a session, 32 for chats, of which nearly all are the store's refs and the index's cache,
+    # which has yet to fill.
+    assert large["peak"] - small["peak"] < growth
 
 
 @pytest.mark.skipif(not GIGABYTE, reason="MSGDAG_GIGABYTE is not set: this takes some minutes")
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("make", [session, chats])
-def test_a_gigabyte_is_imported(tmp_path, make):
+@pytest.mark.parametrize(("make", "most"), [(session, 210), (chats, 500)])
+def test_a_gigabyte_is_imported(tmp_path, make, most):
     found = imported(make, 1 << 30, tmp_path / "giga")
     print(make.__name__, found)
     assert found["messages"] == found["new"] > 100_000
-    assert found["peak"] < 700
+    assert found["peak"] < most
