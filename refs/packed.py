@@ -23,6 +23,8 @@ from refs.names import MAX_REF_BYTES, RefName
 PACKED_REFS: Final = "packed-refs"
 MAX_PACKED_BYTES: Final = 1 << 30
 """About ten million refs."""
+MAX_FOUND: Final = 4096
+"""Names whose values are kept in memory as long as the file stays."""
 
 _HEADER: Final = b"# packed-refs sorted\n"
 _MAX_LINE_BYTES: Final = 64 + 1 + MAX_REF_BYTES + 1
@@ -43,6 +45,8 @@ class PackedRefs:
         self._identity: Identity | None = None
         self._values: dict[str, Oid] | None = None  # all refs, once something has asked for all of them
         self._values_identity: Identity | None = None
+        self._found: dict[str, Oid | None] = {}  # what was looked up in the file as it is now
+        self._found_identity: Identity | None = None
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -67,16 +71,22 @@ class PackedRefs:
                 return None
             if self._values is not None and self._values_identity == self._identity:
                 return self._values.get(name)
+            if self._found_identity != self._identity or len(self._found) >= MAX_FOUND:
+                self._found, self._found_identity = {}, self._identity
+            if name in self._found:
+                return self._found[name]
             start, end = self._seek(handle, key)
             block = handle.read_at(start, end - start)
             at = block.find(b" " + key + b"\n")
             if at < 0:
+                self._found[name] = None
                 return None
             line = block[max(0, at - 65) : at + 1 + len(key)].removeprefix(b"\n")
             try:
-                return _parse(line, b"")[1]
+                self._found[name] = _parse(line, b"")[1]
             except ValueError as error:
                 raise self._corrupt(handle, start + at, error) from None
+            return self._found[name]
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Oid]]:
         """Name and value of each ref whose name starts with `prefix`, in order. Names aren't checked.
