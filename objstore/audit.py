@@ -6,10 +6,12 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from objstore.arrival import LINES_PER_FRAME, place_loose
 from objstore.catchup import follow_in_memory, holds_all
 from objstore.database import oid_in
 from objstore.findings import Finding, error, warning
-from objstore.index import INDEX, LINES_PER_FRAME, Index, place_loose
+from objstore.index import Index
+from objstore.indexfile import INDEX
 from objstore.journal import Journal
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name

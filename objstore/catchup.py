@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from objstore.arrival import Arrival, place_loose
 from objstore.frames import decompress
-from objstore.index import Arrival, Index, place_loose
+from objstore.index import Index
 from objstore.journal import START, Journal, Position, StoredObject
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES

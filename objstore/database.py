@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import BinaryIO, Final, NamedTuple, TypeVar
 
+from objstore.arrival import LINES_PER_FRAME, Location, place_packed
 from objstore.codec import decode, read_message
 from objstore.framecache import FrameCache
 from objstore.frames import decompress
-from objstore.index import LINES_PER_FRAME, Index, Location, key, place_packed
+from objstore.index import Index, key
 from objstore.journal import JOURNAL, Journal, StoredObject
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from objstore.index import Location
+from objstore.arrival import Location
 from objstore.limits import FRAME_CACHE_BYTES
 from objstore.message import Message
 from objstore.pack import PackReader

@@ -19,7 +19,8 @@ from objstore.catchup import why_anew
 from objstore.config import CONFIG, read_config
 from objstore.findings import Finding, Level, Severity, error, info, warning
 from objstore.frames import decompress
-from objstore.index import INDEX, Index
+from objstore.index import Index
+from objstore.indexfile import INDEX
 from objstore.journal import JOURNAL, START, Journal
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES, MAX_STORED_BYTES

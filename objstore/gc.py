@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
+from objstore.arrival import LINES_PER_FRAME
 from objstore.frames import SMALL_LEVEL
-from objstore.index import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.loose import loose_name
 from objstore.mark import Graph, Live

@@ -93,7 +93,7 @@ MAX_JOURNAL_RECORD_BYTES: Final = 256 * MIB
 """One record of the journal."""
 
 FRAME_CACHE_BYTES: Final = 32 * MIB
-"""Memory that decoded frames of packs, and their messages, may take; a quarter more for what is read one by one."""
+"""Memory that decoded frames and their messages may take; a quarter more for what is read one by one."""
 
 MAX_REMOTE_REFS: Final = 1_000_000
 """Refs of a remote: read and kept in memory, by name."""

@@ -14,7 +14,7 @@ from objstore.kinds import Kind
 from refs.ids import Oid
 
 if TYPE_CHECKING:
-    from objstore.index import Arrival
+    from objstore.arrival import Arrival
 
 MAX_RECENT_OBJECTS: Final = 512
 """Objects that wait at the most, as long as the disk takes them."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
+from objstore.arrival import LINES_PER_FRAME
 from objstore.database import oid_in, record_oid
-from objstore.index import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.limits import GIB
 from objstore.loose import Form

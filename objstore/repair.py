@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from objstore.arrival import Arrival
 from objstore.codec import decode
 from objstore.findings import Finding, Level
 from objstore.frames import FAST_LEVEL
 from objstore.fsck import LOCK, QUARANTINE, Progress, check
-from objstore.index import INDEX, Arrival, Index
+from objstore.index import Index
+from objstore.indexfile import INDEX
 from objstore.journal import JOURNAL, START, Journal
 from objstore.kinds import Kind
 from objstore.loose import FOLDERS, Form, loose_name, parse_loose_name

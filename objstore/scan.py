@@ -9,10 +9,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
+from objstore.arrival import Arrival, Value, place_loose, place_packed
 from objstore.codec import decode, payload_ids, record_of
 from objstore.collector import paused
 from objstore.database import record_oid
-from objstore.index import Arrival, Index, Value, place_loose, place_packed
+from objstore.index import Index
 from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import Form, list_loose, read_loose

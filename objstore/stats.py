@@ -11,7 +11,8 @@ from typing import Final
 import zstandard
 
 from objstore.database import Database
-from objstore.index import INDEX, Index
+from objstore.index import Index
+from objstore.indexfile import INDEX
 from objstore.journal import JOURNAL
 from objstore.kinds import Kind
 from objstore.limits import CHUNK_BYTES

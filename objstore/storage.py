@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from objstore.arrival import Arrival, place_loose, place_packed
 from objstore.catchup import (
     arrival_of,
     follow_in_memory,
@@ -30,7 +31,8 @@ from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.database import Database
 from objstore.frames import FAST_LEVEL, compress, decompress, enframe
-from objstore.index import INDEX, Arrival, Index, place_loose, place_packed
+from objstore.index import Index
+from objstore.indexfile import INDEX
 from objstore.journal import Journal, Position, StoredObject
 from objstore.journal import Record as JournalRecord
 from objstore.kinds import Kind

@@ -10,13 +10,14 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from objstore.arrival import Arrival, place_loose
 from objstore.audit import name_rows
 from objstore.canonical import condense, message_content_hash
 from objstore.codec import decode, decode_tombstone, read_message
 from objstore.database import record_oid
 from objstore.findings import Finding, error, info, warning
 from objstore.frames import decompress
-from objstore.index import Arrival, Index, key, place_loose
+from objstore.index import Index, key
 from objstore.journal import JOURNAL, Journal
 from objstore.kinds import Kind
 from objstore.limits import CHUNK_BYTES, MAX_OBJECT_BYTES

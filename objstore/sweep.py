@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from objstore.index import LINES_PER_FRAME
+from objstore.arrival import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.loose import list_loose, loose_name
 from objstore.mark import Graph, Live

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from objstore.arrival import Value
 from objstore.canonical import Condensed, condense
 from objstore.codec import decode, encode
 from objstore.frames import Readable, compress_stream
-from objstore.index import Value
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import FOLDERS, Form, loose_name

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import BinaryIO, Final
 
 from objstore.config import CONFIG
-from objstore.index import INDEX
+from objstore.indexfile import INDEX
 from objstore.kinds import Kind
 from objstore.pack import PackReader, Written
 from objstore.scan import Notice, Progress

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from objstore.index import BUSY_MILLISECONDS, Index
+from objstore.index import Index
+from objstore.indexfile import BUSY_MILLISECONDS
 from objstore.kinds import Kind
 from refs.errors import StorageFailure
 from refs.files import Files

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from objstore.arrival import Value
 from objstore.canonical import condense, message_content_hash
 from objstore.codec import decode, payload_ids, read_message
 from objstore.database import record_oid
-from objstore.index import Value
 from objstore.kinds import Kind
 from objstore.loose import Form, loose_name, open_loose_payload
 from objstore.message import Message

@@ -25,10 +25,10 @@ from typing import Any
 import orjson
 import zstandard
 
+from objstore.arrival import LINES_PER_FRAME
 from objstore.canonical import canonical_message_json
 from objstore.frames import SMALL_LEVEL
 from objstore.gc import GcOptions
-from objstore.index import LINES_PER_FRAME
 from objstore.ingest import Ingest
 from objstore.kinds import Kind
 from objstore.mark import Graph, Live

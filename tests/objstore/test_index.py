@@ -9,8 +9,9 @@ import sqlite3
 
 import pytest
 
+from objstore.arrival import Arrival, place_loose
 from objstore.gc import GcOptions
-from objstore.index import Arrival, Index, place_loose
+from objstore.index import Index
 from objstore.kinds import Kind
 from objstore.loose import Form
 from objstore.node import Node

@@ -8,12 +8,12 @@ import tracemalloc
 import pytest
 
 from objstore import framecache, remembered
+from objstore.arrival import place_loose
 from objstore.attachment import Attachment
 from objstore.canonical import canonical_message_json, message_content_hash
 from objstore.codec import encode
 from objstore.frames import compress
 from objstore.gc import GcOptions
-from objstore.index import place_loose
 from objstore.kinds import Kind
 from objstore.limits import COPY_MESSAGE_BYTES, KIB
 from objstore.loose import Form, loose_name
