@@ -220,7 +220,7 @@ class Database:
         found: dict[Oid, Message | Tombstone] = {}
         known: dict[Oid, Message | Tombstone] = {}
         try:
-            with self._index.reading() as db:
+            with self._index.unsettled() as db:  # what was just committed stands in no pack
                 # As long as nobody changes the index, what it named before is what it would name again.
                 state = db, db.total_changes, db.execute("PRAGMA data_version").fetchone()
                 known = held.at_state(state)

@@ -162,6 +162,7 @@ class Index(IndexFile):
             found = self._one(
                 "SELECT p.name, f.offset, f.size FROM frame f JOIN pack p ON p.row = f.pack WHERE f.row=?",
                 (frame,),
+                settled=False,
             )
             if found is None:
                 raise CorruptFile(self.path, "an object in a frame that isn't there")

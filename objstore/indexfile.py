@@ -246,6 +246,15 @@ class IndexFile:
             finally:
                 self._reader = before
 
+    @contextlib.contextmanager
+    def unsettled(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for this thread alone while in the block; what was just committed may be missing."""
+        with self._mutex:
+            try:
+                yield self._connection()
+            except sqlite3.DatabaseError as error:
+                raise self._failure(error) from error
+
     def _connection(self) -> sqlite3.Connection:
         """The connection, in a forked child one of its own. The mutex is held."""
         if self._pid != os.getpid():

@@ -65,31 +65,39 @@ class PackWriter:
         if oid not in self._frame.messages:
             line = condensed_line(oid, raw) if form is Form.CONDENSED else raw
             self._make_room(len(line) + 1 + _NODE_ROOM, lines=2)  # its node comes next
-            self._frame.messages[oid] = self._add(line, Kind.MESSAGE, oid)
+            at = self._add(line, Kind.MESSAGE, oid)
+            self._frame.messages[oid] = at
 
     def node(self, oid: Oid, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None = None) -> None:
         """A node. A small message that stands in another frame is written again with `copy_message`."""
-        if self._frame.messages.get(node.message) != len(self._frame.lines) - 1:
-            self._make_room(_NODE_ROOM)
+        frame = self._frame
+        here = len(frame.lines)
+        message = frame.messages.get(node.message)
+        if message is None or message != here - 1:  # else it was given just now, and left room for its node
+            self._make_room_for_node(node, copy_message)
+            frame = self._frame
+            here = len(frame.lines)
+            message = frame.messages.get(node.message)
+        parent = frame.nodes.get(node.parent)
+        if parent is not None and message is not None and node.called_by is None:
+            line = b'{"node":[%d,%d]}' % (here - parent, here - message)
+        else:
+            members: list[Any] = [_back(frame.nodes, node.parent, here), _back(frame.messages, node.message, here)]
+            if node.called_by is not None:
+                members.append(_back(frame.nodes, node.called_by, here))
+                if node.tool_call_id is not None:
+                    members.append(node.tool_call_id)
+            line = dumps({"node": members})
+        frame.nodes[oid] = self._add(line, Kind.NODE, oid)
+
+    def _make_room_for_node(self, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None) -> None:
+        self._make_room(_NODE_ROOM)
         if node.message not in self._frame.messages:
             self._make_room(COPY_MESSAGE_BYTES + _NODE_ROOM)
             if copy_message is not None:
                 form, raw = copy_message()
                 if form is Form.PLAIN and len(raw) <= COPY_MESSAGE_BYTES:
                     self.message(node.message, raw)
-        here = len(self._frame.lines)
-        parent = _back(self._frame.nodes, node.parent, here)
-        message = _back(self._frame.messages, node.message, here)
-        if node.called_by is None and isinstance(parent, int) and isinstance(message, int):
-            line = b'{"node":[%d,%d]}' % (parent, message)
-        else:
-            members: list[Any] = [parent, message]
-            if node.called_by is not None:
-                members.append(_back(self._frame.nodes, node.called_by, here))
-                if node.tool_call_id is not None:
-                    members.append(node.tool_call_id)
-            line = dumps({"node": members})
-        self._frame.nodes[oid] = self._add(line, Kind.NODE, oid)
 
     def record(self, kind: Kind, oid: Oid, raw: bytes, value: object = None) -> None:
         """A call, note or description by its canonical bytes; faster with its value."""
@@ -148,12 +156,13 @@ class PackWriter:
 
     def _add(self, line: bytes, kind: Kind, oid: Oid) -> int:
         frame = self._frame
-        if len(frame.lines) >= MAX_FRAME_LINES:
+        at = len(frame.lines)
+        if at >= MAX_FRAME_LINES:
             raise AssertionError("a frame was not closed in time")
         frame.lines.append(line)
         frame.size += len(line) + 1
-        self._placed.append(Placed(kind, oid, len(self._frames), len(frame.lines) - 1))
-        return len(frame.lines) - 1
+        self._placed.append(Placed(kind, oid, len(self._frames), at))
+        return at
 
     def _flush(self) -> None:
         if not self._frame.lines:
