@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from objstore.importing import Importer, Options
+from objstore.store import Store
 from tests.cli.big_session import chats, session
 
 MIB = 1 << 20
@@ -51,6 +53,20 @@ def test_memory_is_bounded_and_hardly_grows(tmp_path, make, growth):
     # Measured: 10 MiB for a session, 32 for chats, of which nearly all are the store's refs and the index's cache,
     # which has yet to fill.
     assert large["peak"] - small["peak"] < growth
+
+
+def test_what_is_kept_of_the_index_is_as_before_once_an_import_is_over(tmp_path):
+    def kept(store):
+        with store.storage.index.reading() as db:
+            return [db.execute(f"PRAGMA {name}").fetchone() for name in ("cache_size", "mmap_size")]
+
+    chats(tmp_path / "few.jsonl", 10_000)
+    with Store.init(tmp_path / "store") as store:
+        before, during = kept(store), []
+        with Importer(store, Options(), lambda event: during.append(kept(store))) as importer:
+            importer.add(str(tmp_path / "few.jsonl"))
+        assert kept(store) == before
+        assert during and before not in during
 
 
 @pytest.mark.skipif(not GIGABYTE, reason="MSGDAG_GIGABYTE is not set: this takes some minutes")
