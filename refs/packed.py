@@ -9,12 +9,15 @@ with short reads: neither a lookup nor a listing holds the file in memory.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import ge
 from typing import Final
 
-from refs.errors import CorruptFile, LimitExceeded
+from refs.errors import CorruptFile, LimitExceeded, StorageFailure
 from refs.files import Files, Handle
 from refs.forks import renew_after_fork
 from refs.ids import OID_DIGITS, Oid
@@ -32,6 +35,11 @@ _WINDOW_BYTES: Final = 4096  # what is left of a bisection is read at once; seve
 _BLOCK_BYTES: Final = 1 << 18
 _LINE = re.compile(rb"([0-9a-f]{64}) ([^\s\x00]{1,%d})" % MAX_REF_BYTES)
 
+_LINES = re.compile(
+    rb"[0-9a-f]{64} [^\s\x00]{1,%d}(?:\n[0-9a-f]{64} [^\s\x00]{1,%d})*" % (MAX_REF_BYTES, MAX_REF_BYTES)
+)
+_NAME_AT: Final = OID_DIGITS + 1
+
 Identity = tuple[int, int, int]
 
 
@@ -43,8 +51,6 @@ class PackedRefs:
         self._guard = threading.Lock()  # a handle mustn't be closed while another thread reads it
         self._handle: Handle | None = None
         self._identity: Identity | None = None
-        self._values: dict[str, Oid] | None = None  # all refs, once something has asked for all of them
-        self._values_identity: Identity | None = None
         self._found: dict[str, Oid | None] = {}  # what was looked up in the file as it is now
         self._found_identity: Identity | None = None
         renew_after_fork(self)
@@ -54,13 +60,25 @@ class PackedRefs:
         self._guard = threading.Lock()
         self._handle = self._identity = None  # not closed: another thread may have done so already
 
-    def load(self) -> Mapping[str, Oid]:
-        """All refs, kept in memory: for who looks up or changes very many. Raises what `items` raises."""
-        identity = self.identity()
-        if self._values is None or self._values_identity != identity:
-            self._values = dict(self.items())
-            self._values_identity = identity
-        return self._values
+    def find_all(self, names: Iterable[str]) -> dict[str, Oid]:
+        """The values of those of many refs that are here, in one walk along the file."""
+        wanted = sorted(map(_key, names))
+        found: dict[str, Oid] = {}
+        opened = self._open()
+        if opened is None or not wanted:
+            return found
+        with opened as handle:
+            at = 0
+            for lines in self._sound_blocks(handle):
+                last = lines[-1][_NAME_AT:]
+                end = bisect_right(wanted, last, at)
+                if at < end:
+                    values = {line[_NAME_AT:]: line for line in lines}
+                    for key in wanted[at:end]:
+                        if (line := values.get(key)) is not None:
+                            found[key.decode()] = Oid(line[:OID_DIGITS].decode())
+                at = end
+        return found
 
     def find(self, name: str) -> Oid | None:
         """The value of one ref. Raises `CorruptFile` if the way to it is damaged."""
@@ -69,8 +87,6 @@ class PackedRefs:
             handle = self._current()
             if handle is None:
                 return None
-            if self._values is not None and self._values_identity == self._identity:
-                return self._values.get(name)
             if self._found_identity != self._identity or len(self._found) >= MAX_FOUND:
                 self._found, self._found_identity = {}, self._identity
             if name in self._found:
@@ -159,19 +175,55 @@ class PackedRefs:
         """
         if all(new is None and self.find(name) is None for name, new in changes.items()):
             return
-        values = dict(self.load())
-        for name, new in changes.items():
-            if new is None:
-                values.pop(name, None)
-            else:
-                values[name] = new
-        lines = [_HEADER]
-        lines += [f"{oid} {name}\n".encode() for name, oid in sorted(values.items())]
-        data = b"".join(lines)
-        if len(data) > MAX_PACKED_BYTES:
-            raise LimitExceeded(self._files.path(PACKED_REFS), len(data), MAX_PACKED_BYTES)
-        self._files.replace(PACKED_REFS, data)
-        self._values, self._values_identity = values, self.identity()
+        handle = self._files.create_temp("")
+        try:
+            size = 0
+            for piece in self._merged(changes):
+                handle.write_at(size, piece)
+                size += len(piece)
+                if size > MAX_PACKED_BYTES:
+                    raise LimitExceeded(self._files.path(PACKED_REFS), size, MAX_PACKED_BYTES)
+            self._files.publish(handle, PACKED_REFS)
+        except BaseException:
+            handle.close()
+            with contextlib.suppress(StorageFailure):  # the first error is the one to tell
+                self._files.remove(handle.name)
+            raise
+
+    def _merged(self, changes: Mapping[RefName, Oid | None]) -> Iterator[bytes]:
+        """The file as it is with changes made, in pieces."""
+        keys = sorted((_key(name), name) for name in changes)
+        names = [key for key, _ in keys]
+        yield _HEADER
+        at = 0
+        opened = self._open()
+        if opened is not None:
+            with opened as handle:
+                for lines in self._sound_blocks(handle):
+                    end = bisect_right(names, lines[-1][_NAME_AT:], at)
+                    left = lines if at == end else _changed(lines, keys[at:end], changes)
+                    at = end
+                    if left:
+                        yield b"\n".join(left) + b"\n"
+        rest = [f"{new} {name}\n".encode() for _, name in keys[at:] if (new := changes[name]) is not None]
+        if rest:
+            yield b"".join(rest)
+
+    def _sound_blocks(self, handle: Handle) -> Iterator[list[bytes]]:
+        """All lines in blocks. Raises `CorruptFile` at the first that is damaged or out of order."""
+        previous = b""
+        for offset, lines in self._blocks(handle, len(_HEADER)):
+            names = [previous, *(line[_NAME_AT:] for line in lines)]
+            if not _LINES.fullmatch(b"\n".join(lines)) or any(map(ge, names, names[1:])):
+                at = offset
+                for line in lines:  # which one it is
+                    try:
+                        previous = _parse(line, previous)[0]
+                    except ValueError as error:
+                        raise self._corrupt(handle, at, error) from None
+                    at += len(line) + 1
+            previous = names[-1]
+            yield lines
 
     def identity(self) -> Identity | None:
         """Changes whenever the file does; None while there is none."""
@@ -272,6 +324,20 @@ class PackedRefs:
             for at in range(0, offset, _BLOCK_BYTES)
         )
         return CorruptFile(self._files.path(PACKED_REFS), f"line {number}: {_reason(error)}")
+
+
+def _changed(
+    lines: Sequence[bytes], keys: Sequence[tuple[bytes, RefName]], changes: Mapping[RefName, Oid | None]
+) -> list[bytes]:
+    """Lines with the changes of some names made."""
+    held = {line[_NAME_AT:]: line for line in lines}
+    for key, name in keys:
+        new = changes[name]
+        if new is None:
+            held.pop(key, None)
+        else:
+            held[key] = new.encode() + b" " + key
+    return [held[key] for key in sorted(held)]
 
 
 def _parse(line: bytes, previous: bytes) -> tuple[bytes, Oid]:

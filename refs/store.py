@@ -67,9 +67,9 @@ class RefStore:
         oid = self._loose.read(name)
         return self._packed.find(name) if oid is None else oid
 
-    def _resolver(self) -> Callable[[RefName], Oid | None]:
+    def _resolver(self, refs: Iterable[RefName]) -> Callable[[RefName], Oid | None]:
         """`resolve` for very many, while the lock is held."""
-        packed, loose = self._packed.load(), set(self._loose.names())
+        packed, loose = self._packed.find_all(refs), set(self._loose.names())
         return lambda name: self.resolve(name) if name in loose else packed.get(name)
 
     def list(self, prefix: str = "", at: Collection[Oid] | None = None) -> Iterator[tuple[RefName, Oid]]:
@@ -171,7 +171,7 @@ class RefStore:
         """
         if len({move.ref for move in moves}) < len(moves):
             raise ValueError("two moves of one ref")
-        resolve = self.resolve if len(moves) <= MAX_LOOSE_MOVES else self._resolver()
+        resolve = self.resolve if len(moves) <= MAX_LOOSE_MOVES else self._resolver(move.ref for move in moves)
         for move in moves:
             actual = resolve(move.ref)
             if actual != move.expected:

@@ -23,7 +23,7 @@ class NameSet:
         key = fold_key(name)
         if key in self._names:
             return False
-        self._names[key] = name
+        self._names[name if key == name else key] = name  # one text for both, mostly
         for folder in _folders(name):
             folder_key = fold_key(folder)
             spelling, count = self._folders.get(folder_key, (folder, 0))
