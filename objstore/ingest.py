@@ -123,7 +123,7 @@ class Ingest:
         self.commits += 1
 
     def _flush_if_full(self) -> None:
-        if len(self._transaction.batch.objects) >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
+        if self._transaction.batch.count >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
             self.flush()
 
     def _commit_apart(self, batch: Batch) -> None:

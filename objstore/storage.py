@@ -435,13 +435,13 @@ class Storage:
         Raises `RefChanged` or `RefExists` (nothing happened), `ObjectMissing` if a node of the batch builds on
         one that isn't stored, and `StorageFailure` where the disk refuses.
         """
-        if not batch.objects and not batch.moves:
+        if not batch.count and not batch.moves:
             return
-        with paused() if len(batch.objects) > SMALL_TRANSACTION_OBJECTS else contextlib.nullcontext():
+        with paused() if batch.count > SMALL_TRANSACTION_OBJECTS else contextlib.nullcontext():
             self._commit(batch)
 
     def _commit(self, batch: Batch) -> None:
-        packed = self._pack_small(list(batch.objects.values()))
+        packed = self._pack_small(list(batch.all())) if batch.count <= SMALL_TRANSACTION_OBJECTS else None
         with self.lock():
             self._check_moves(batch.moves)
             # Nobody has committed since it was looked up: it holds as it was found.
@@ -464,18 +464,17 @@ class Storage:
 
     def _unknown(self, batch: Batch, unchanged: bool = False) -> list[NewObject]:
         """Those of a batch's objects that aren't stored. `unchanged`: none of its nodes are."""
-        if len(batch.objects) <= SMALL_TRANSACTION_OBJECTS:
+        if batch.count <= SMALL_TRANSACTION_OBJECTS:
             has = self.index.has
             return [
                 each
-                for each in batch.objects.values()
+                for each in batch.all()
                 if each.unique or (unchanged and each.kind is Kind.NODE) or not has(each.kind, each.oid)
             ]
         new = []
-        for kind in Kind:
-            ids = [oid for held, oid in batch.objects if held is kind]
-            missing = self.index.missing(kind, ids)
-            new += [batch.objects[kind, oid] for oid in ids if oid in missing]
+        for kind, objects in batch.objects.items():
+            missing = self.index.missing(kind, objects)
+            new += [each for oid, each in objects.items() if oid in missing]
         return new
 
     def _check_moves(self, moves: Sequence[Move]) -> None:
@@ -486,9 +485,7 @@ class Storage:
         self.refs.check(moves)
 
     def _pack_small(self, new: Sequence[NewObject]) -> dict[tuple[Kind, Oid], bytes] | None:
-        """What the journal keeps of each object, or None if they are so many that a pack is better."""
-        if len(new) > SMALL_TRANSACTION_OBJECTS:
-            return None
+        """What the journal keeps of each object, or None if they are so large that a pack is better."""
         # By kind too: an attachment may hold the very bytes of a message, and has its id then.
         packed = {(each.kind, each.oid): enframe(each.raw) if each.raw else b"" for each in new}
         return packed if sum(map(len, packed.values())) <= SMALL_TRANSACTION_BYTES else None
@@ -516,11 +513,10 @@ class Storage:
                     raise ObjectMissing(kind, oid)
 
     def _check_payloads(self, batch: Batch) -> None:
-        payloads = [held for held in batch.objects if held[0] is Kind.PAYLOAD]
-        for kind, oid in payloads:
+        for oid in batch.objects[Kind.PAYLOAD]:
             # A payload is published before the lock is taken, so a gc may have found that nothing needs it.
-            if self.files.stat(loose_name(kind, oid)) is None:
-                raise ObjectMissing(kind, oid)
+            if self.files.stat(loose_name(Kind.PAYLOAD, oid)) is None:
+                raise ObjectMissing(Kind.PAYLOAD, oid)
 
     def _commit_to_journal(
         self,
