@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
@@ -20,7 +20,8 @@ from objstore.message import Message, TextPart
 from refs.ids import MessageId, Oid, PayloadId
 
 _sha256: Any = sha256  # Any: making a MessageId of its result would cost a fifth of the hash
-_ROLES = {role: dumps_text(role) for role in ("user", "assistant", "system", "tool", "developer")}
+_END: Final = b',"type":"text"}],"role":%b}'
+_ENDS: Final = {role: _END % dumps_text(role) for role in ("user", "assistant", "system", "tool", "developer")}
 
 
 def canonical_message_json(message: Message, include_provider_metadata: bool = True) -> bytes:
@@ -37,6 +38,9 @@ def message_content_hash(message: Message, include_provider_metadata: bool = Tru
         return _hash(message, False)
     known = message._id
     if known is None:
+        raw = _write_at_once(message)
+        if raw is not None:  # nearly always
+            return _remember(message, raw)
         known = _hash(message, True)
         object.__setattr__(message, "_id", known)
     return known
@@ -99,8 +103,8 @@ def _write_at_once(message: Message, metadata: bool = True) -> bytes | None:
         if len(parts) == 1 and type(parts[0]) is TextPart and not message.provider_metadata:
             part = parts[0]
             if not part.provider_metadata:  # most messages: nothing to ask, nothing to sort
-                role = _ROLES.get(message.role) or orjson.dumps(message.role)
-                return b'{"parts":[{"text":%b,"type":"text"}],"role":%b}' % (orjson.dumps(part.text), role)
+                end = _ENDS.get(message.role) or _END % orjson.dumps(message.role)
+                return b'{"parts":[{"text":' + orjson.dumps(part.text) + end
         members = []
         for each in parts:
             if not each.plain:
