@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Kind(StrEnum):
@@ -17,3 +18,7 @@ class Kind(StrEnum):
     def folder(self) -> str:
         """The folder under `objects/`."""
         return f"{self.value}s"
+
+
+KINDS: Final = tuple(Kind)
+"""All of them: to walk along the class itself takes ten times as long."""

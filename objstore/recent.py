@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from objstore.kinds import Kind
+from objstore.kinds import KINDS, Kind
 from refs.ids import Oid
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Recent:
     def __init__(self, since: str) -> None:
         self.until = since
         self.arrivals: list[Arrival] = []
-        self.locs: dict[Kind, dict[Oid, int]] = {kind: {} for kind in Kind}
+        self.locs: dict[Kind, dict[Oid, int]] = {kind: {} for kind in KINDS}
         self._begun = {since: 0}  # by the stamp where a record begins, how many objects came before it
 
     def add(self, arrivals: Sequence[Arrival], until: str) -> None:

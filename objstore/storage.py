@@ -35,7 +35,7 @@ from objstore.index import Index
 from objstore.indexfile import INDEX
 from objstore.journal import Journal, Position, StoredObject
 from objstore.journal import Record as JournalRecord
-from objstore.kinds import Kind
+from objstore.kinds import KINDS, Kind
 from objstore.limits import (
     JOURNAL_CHECKPOINT_BYTES,
     MAX_OBJECT_BYTES,
@@ -435,13 +435,14 @@ class Storage:
         Raises `RefChanged` or `RefExists` (nothing happened), `ObjectMissing` if a node of the batch builds on
         one that isn't stored, and `StorageFailure` where the disk refuses.
         """
-        if not batch.count and not batch.moves:
-            return
-        with paused() if batch.count > SMALL_TRANSACTION_OBJECTS else contextlib.nullcontext():
-            self._commit(batch)
+        count = batch.count
+        if count > SMALL_TRANSACTION_OBJECTS:
+            with paused():
+                self._commit(batch, None)
+        elif count or batch.moves:
+            self._commit(batch, self._pack_small(list(batch.all())))
 
-    def _commit(self, batch: Batch) -> None:
-        packed = self._pack_small(list(batch.all())) if batch.count <= SMALL_TRANSACTION_OBJECTS else None
+    def _commit(self, batch: Batch, packed: dict[tuple[Kind, Oid], bytes] | None) -> None:
         with self.lock():
             self._check_moves(batch.moves)
             # Nobody has committed since it was looked up: it holds as it was found.
@@ -725,7 +726,7 @@ def _arrivals(new: Iterable[NewObject], placed: Iterable[Placed], first: int) ->
 
 def _edges(objects: Iterable[NewObject]) -> dict[Kind, set[Oid]]:
     """What nodes and calls name."""
-    named: dict[Kind, set[Oid]] = {kind: set() for kind in Kind}
+    named: dict[Kind, set[Oid]] = {kind: set() for kind in KINDS}
     nodes, messages = named[Kind.NODE], named[Kind.MESSAGE]
     for each in objects:
         value = each.value

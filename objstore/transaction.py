@@ -15,7 +15,7 @@ from objstore.arrival import Value
 from objstore.canonical import Condensed, condense
 from objstore.codec import decode, encode
 from objstore.frames import Readable, compress_stream
-from objstore.kinds import Kind
+from objstore.kinds import KINDS, Kind
 from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import FOLDERS, Form, loose_name
 from objstore.message import Message
@@ -45,7 +45,7 @@ class NewObject:
 class Batch:
     """What a transaction holds when it is committed. `reasons` are those of `moves`, for the reflog."""
 
-    objects: dict[Kind, dict[Oid, NewObject]] = field(default_factory=lambda: {kind: {} for kind in Kind})
+    objects: dict[Kind, dict[Oid, NewObject]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     moves: list[Move] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     relies_on: set[NodeId] = field(default_factory=set)
