@@ -20,6 +20,7 @@ INDEX: Final = "index.sqlite"
 APPLICATION_ID: Final = 0x64616731  # "dag1"
 SCHEMA_VERSION: Final = 2
 BUSY_MILLISECONDS: Final = 60_000
+_COPY_TRIES: Final = 40  # a quarter of a second each
 NUMBERING: Final = "numbering"
 _STAMP: Final = "journal"
 
@@ -58,6 +59,8 @@ class IndexFile:
         self._arriving: dict[Kind, dict[bytes, int]] = {}
         """Rows of what `add` is just admitting."""
         self._recent: Recent | None = None
+        self._mode = "rw"
+        """How the file was opened, as SQLite's URIs say it."""
         self.in_memory = False
         """Whether a copy takes the place of a file that can't be changed."""
         self._reader = 0
@@ -95,7 +98,7 @@ class IndexFile:
             inode = self._inode_now()
             # SQLite finds the log by its name: opened while the file is replaced, it could take the other's.
             if self._open(mode) and inode == self._inode_now():
-                self.inode = inode
+                self.inode, self._mode = inode, mode
                 return True
             self.close()
         return False
@@ -163,7 +166,12 @@ class IndexFile:
         """Until it is opened again, answer from a copy that can be changed, where the file can't; the copy."""
         with self._mutex:
             copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            self._connection().backup(copy)
+            # Not from the connection that gave up: it may still be in the middle of a change.
+            source = sqlite3.connect(f"file:{_quoted(self.path)}?mode={self._mode}", uri=True)
+            try:
+                source.backup(copy, progress=_tries())
+            finally:
+                source.close()
             recent = self._recent
             self.close()
             self._db, self._recent, self.in_memory = copy, recent, True
@@ -284,8 +292,8 @@ class IndexFile:
 
     @contextlib.contextmanager
     def _transaction(self, db: sqlite3.Connection) -> Iterator[None]:
-        db.execute("BEGIN IMMEDIATE")
         try:
+            db.execute("BEGIN IMMEDIATE")  # interrupted, it may have begun all the same
             yield
             db.execute("COMMIT")
         except BaseException:
@@ -384,6 +392,18 @@ class IndexFile:
         db.execute(
             "INSERT INTO meta VALUES (?, ?) ON CONFLICT(key) DO UPDATE SET value=excluded.value", (name, value)
         )
+
+
+def _tries() -> Callable[[int, int, int], None]:
+    """For a copy that is to be made in one step: SQLite tries again for ever where it can't be."""
+    left = [_COPY_TRIES]
+
+    def tried(_: int, remaining: int, pages: int) -> None:
+        left[0] -= 1
+        if remaining and left[0] <= 0:
+            raise sqlite3.OperationalError("locked for too long")
+
+    return tried
 
 
 def _nothing_new(missed: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -288,6 +289,30 @@ def test_a_full_disk_under_the_index_stops_nobody(act, base, tmp_path):
         assert not [each for each in again.fsck() if each.severity.name == "ERROR"]
 
 
+@pytest.mark.parametrize("steps", range(1, 40, 3))
+def test_an_index_that_gives_up_at_the_beginning_of_a_change_holds_nobody_up(steps, base, tmp_path):
+    """SQLite may have begun it all the same."""
+    folder = tmp_path / "work"
+    shutil.copytree(base, folder)
+    with quiet_store(folder, clock=ticking(60_000)) as store:
+        store.commit("new", talk("one", "two"))
+        left = [steps]
+
+        def give_up() -> bool:
+            left[0] -= 1
+            return left[0] == 0
+
+        store.storage.index._connection().set_progress_handler(give_up, 1)
+        with contextlib.suppress(StorageFailure), store.storage.index.reading():
+            pass
+        store.storage.index._connection().set_progress_handler(None, 0)
+        assert len(store.children(store.resolve("new~1"))) == 1
+        store.commit("new", talk("three"))
+    with quiet_store(folder) as again:
+        assert len(again.conversation("new").messages()) == 3
+        assert not [each for each in again.fsck() if each.severity.name == "ERROR"]
+
+
 @pytest.mark.parametrize("act", [small_commit, large_commit, fork, delete], ids=lambda act: act.__name__)
 def test_an_index_that_gives_up_at_any_moment_leaves_the_old_state_or_the_new_one(act, base, tmp_path):
     allowed = expected(base, act, tmp_path / "expected")
@@ -302,15 +327,14 @@ def test_an_index_that_gives_up_at_any_moment_leaves_the_old_state_or_the_new_on
                 return left[0] == 0
 
             with store.storage.index.reading() as db:
-                db.set_progress_handler(give_up, 5)  # asked every 5 steps of SQLite's machine
+                db.set_progress_handler(give_up, 2)  # asked every 2 steps of SQLite's machine
             refused = False
             try:
                 act(store)
             except DagError as error:
                 refused = True
                 assert isinstance(error, StorageFailure)
-            with store.storage.index.reading() as db:
-                db.set_progress_handler(None, 0)
+            store.storage.index._connection().set_progress_handler(None, 0)
             seen = picture(store)
             assert seen in allowed
             store.commit("after", talk("works"))

@@ -112,7 +112,7 @@ def test_writers_lose_nothing_while_gc_prunes_all_that_is_unreachable_now(tmp_pa
     stop = processes.Event()
     accounts = [tmp_path / f"{number}.json" for number in range(WRITERS)]
     workers = [
-        processes.Process(target=write, args=(tmp_path / ".dag", number, stop, account))
+        processes.Process(target=write, args=(tmp_path / ".dag", number, stop, account), daemon=True)
         for number, account in enumerate(accounts)
     ]
     for worker in workers:
@@ -120,10 +120,12 @@ def test_writers_lose_nothing_while_gc_prunes_all_that_is_unreachable_now(tmp_pa
     runs = 0
     end = time.monotonic() + SECONDS
     with Store.open(tmp_path / ".dag") as store:
-        while time.monotonic() < end or runs < 3:
-            collect(store, quick=runs % 3 == 2)
-            runs += 1
-        stop.set()
+        try:
+            while time.monotonic() < end or runs < 3:
+                collect(store, quick=runs % 3 == 2)
+                runs += 1
+        finally:
+            stop.set()  # else they would write for ever
         for worker in workers:
             worker.join()
         assert [worker.exitcode for worker in workers] == [0] * WRITERS
