@@ -253,7 +253,9 @@ class Storage:
     def _catch_up_if_possible(self) -> None:
         try:
             pending, another_boot = self.journal.pending(), self.journal.another_boot()
-            behind = not self.index.is_open or not holds_all(self.index, self.journal)
+            behind = not (self.index.is_open and holds_all(self.index, self.journal))
+            if behind and self.index.is_open and not self.read_only:
+                behind = not take_in_beside(self.index, self.journal)
         except (CorruptFile, FileNotFoundError):
             pending, another_boot, behind = False, True, True
         if self.read_only:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 
 import pytest
 
@@ -98,6 +99,21 @@ def test_a_store_that_was_left_without_a_word_is_read_whole(store, tmp_path):
         assert copy.notes(head)[0].members == {"flag": True}
         assert not [each for each in copy.fsck() if each.severity.name == "ERROR"]
     assert notices == []
+
+
+def test_whoever_opens_it_waits_for_nobody_who_holds_the_lock(store, tmp_path):
+    head = store.commit("main", talk("one", "two"))
+    opened = []
+
+    def look() -> None:
+        with quiet_store(tmp_path / "store") as other:
+            opened.append((other.depth(head), words_of(other.load_chain(head))))
+
+    with store.storage.lock():
+        thread = threading.Thread(target=look, daemon=True)
+        thread.start()
+        thread.join(20)
+    assert opened == [(2, ["one", "two"])]
 
 
 def test_what_is_sent_again_before_it_is_in_the_tables_is_known(store):
