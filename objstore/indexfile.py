@@ -20,6 +20,7 @@ INDEX: Final = "index.sqlite"
 APPLICATION_ID: Final = 0x64616731  # "dag1"
 SCHEMA_VERSION: Final = 2
 BUSY_MILLISECONDS: Final = 60_000
+_AS_IT_STANDS: Final = "ro&immutable=1"
 _COPY_TRIES: Final = 40  # a quarter of a second each
 NUMBERING: Final = "numbering"
 _STAMP: Final = "journal"
@@ -93,7 +94,7 @@ class IndexFile:
         modes: tuple[str, ...] = ("rw",)
         if self._read_only:
             # A write-ahead log needs a file for its readers to meet in, which can't be made in such a folder.
-            modes = ("ro",) if os.path.exists(f"{self.path}-wal") else ("ro", "ro&immutable=1")
+            modes = ("ro",) if os.path.exists(f"{self.path}-wal") else ("ro", _AS_IT_STANDS)
         for mode in modes:
             inode = self._inode_now()
             # SQLite finds the log by its name: opened while the file is replaced, it could take the other's.
@@ -101,7 +102,19 @@ class IndexFile:
                 self.inode, self._mode = inode, mode
                 return True
             self.close()
+        if not self._read_only and self._stands_alone() and self._open(_AS_IT_STANDS):
+            # On a full disk there is no room for what a log needs beside it.
+            self._mode = _AS_IT_STANDS
+            self.go_on_in_memory()
+            return True
         return False
+
+    def _stands_alone(self) -> bool:
+        """Whether the file holds all there is: nothing in the log, or no log."""
+        try:
+            return os.stat(f"{self.path}-wal").st_size == 0
+        except OSError:
+            return os.path.exists(self.path)
 
     def _open(self, mode: str) -> bool:
         try:
@@ -118,7 +131,7 @@ class IndexFile:
             if (application, version) != (APPLICATION_ID, self.version) or os.stat(self.path).st_size % page:
                 db.close()
                 return False
-            if not self._read_only:
+            if not self._read_only and mode == "rw":
                 db.execute("PRAGMA journal_mode=WAL")
             self._tune(db)
             db.execute("SELECT value FROM meta").fetchall()
@@ -194,9 +207,12 @@ class IndexFile:
         """A new, empty index at `path`; the store's lock is held and nothing is there.
 
         One that is being built is of use only when it is whole, so nothing needs to survive a crash before
-        it is closed.
+        it is closed. Raises `StorageFailure`.
         """
-        self._create(self.path, building)
+        try:
+            self._create(self.path, building)
+        except sqlite3.OperationalError as error:
+            raise StorageFailure(self.path, OSError(0, str(error))) from error
 
     def begin_in_memory(self) -> None:
         """Begin anew, empty, in memory, where no file can be made."""

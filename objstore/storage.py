@@ -278,6 +278,9 @@ class Storage:
                 if follow_in_memory(self.files, self.index, self.journal, self.notice):
                     return
         self.notice("the index is missing or stale and the folder is read-only: reading all objects")
+        self._index_in_memory()
+
+    def _index_in_memory(self) -> None:
         self.index.begin_in_memory()
         fill(self.files, self.index, self.notice, self.progress, recorded(self.journal, self.notice))
         with contextlib.suppress(CorruptFile, FileNotFoundError), self.index.changing() as db:
@@ -377,19 +380,26 @@ class Storage:
 
     def _bring_index_up_to_date(self) -> None:
         """Index what was recorded after the stamp, and packs it doesn't know; rebuild where that can't do."""
-        if not self.index.is_open:
-            self.rebuild_index("the index is missing or damaged")
-            return
-        why = why_anew(self.files, self.index, self.journal)
-        if why is not None:
+        why = "the index is missing or damaged"
+        if self.index.is_open:
+            found = why_anew(self.files, self.index, self.journal)
+            if found is None:
+                self._take_in()
+                return
+            why = found
+        try:
             self.rebuild_index(why)
-            return
+        except StorageFailure as error:
+            self.notice(f"{error}; for now an index in memory takes its place")
+            self._index_in_memory()
+
+    def _take_in(self) -> None:
         try:
             take_in(self.files, self.index, self.journal, self.notice)
         except StorageFailure as error:
             if error.path != self.index.path or self.index.in_memory:
                 raise
-            self.notice(f"{error}; a copy of the index in memory takes its place")
+            self.notice(f"{error}; for now a copy of the index in memory takes its place")
             self.index.go_on_in_memory()
             take_in(self.files, self.index, self.journal, self.notice)
 
@@ -404,13 +414,17 @@ class Storage:
         self._remove_index(temp)
         self.files.place(temp, b"")  # with our permissions: SQLite would make it readable for all
         made = Index(self.files.path(temp), ALL_PARTS)
-        made.create(building=True)
         try:
+            made.create(building=True)
             fill_it(made)
             with made.changing() as db:
                 self.index.set_stamp(db, stamp_of(self.journal.position()))
-        finally:
+        except BaseException:
             made.close()
+            with contextlib.suppress(StorageFailure):  # the first error is the one to tell
+                self._remove_index(temp)
+            raise
+        made.close()
         # Whoever has the old index open keeps reading it until it looks at the inode.
         with self.index.replacing():
             self._remove_index(INDEX)

@@ -289,6 +289,29 @@ def test_a_full_disk_under_the_index_stops_nobody(act, base, tmp_path):
         assert not [each for each in again.fsck() if each.severity.name == "ERROR"]
 
 
+@pytest.mark.parametrize("name", ["index.sqlite-shm", ".tmp-index.sqlite"])
+def test_a_store_is_opened_where_there_is_no_room_for_an_index(name, base, tmp_path):
+    """A folder stands where SQLite must make a file: for its log, or for a new index."""
+    folder = tmp_path / "work"
+    shutil.copytree(base, folder)
+    if name.startswith(".tmp"):
+        (folder / "index.sqlite").unlink()
+    (folder / name).mkdir()
+    notices = []
+    with quiet_store(folder, notices.append) as store:
+        assert store.storage.index.in_memory
+        seen = picture(store)
+        head = store.commit("new", talk("one", "two"))
+        assert store.depth(head) == 2
+    (folder / name).rmdir()
+    assert "Traceback" not in "".join(notices)
+    with quiet_store(folder) as again:
+        assert not again.storage.index.in_memory
+        assert again.depth(head) == 2
+        assert picture(again).items() >= {key: seen[key] for key in seen if key != "reflog"}.items()
+        assert not [each for each in again.fsck() if each.severity.name == "ERROR"]
+
+
 @pytest.mark.parametrize("steps", range(1, 40, 3))
 def test_an_index_that_gives_up_at_the_beginning_of_a_change_holds_nobody_up(steps, base, tmp_path):
     """SQLite may have begun it all the same."""
