@@ -12,9 +12,10 @@ from cli.context import App, pass_app
 from cli.failures import say
 from cli.progress import progress_line
 from cli.render import SCHEMA, escape, escape_json, one_line
-from objstore.exporting import export
+from objstore.exporting import export, is_asked_for
 from objstore.store import Store
-from objstore.transcripts.export.registry import SUFFIXES
+from objstore.transcripts.export.model import Loss
+from objstore.transcripts.export.registry import SUFFIXES, sides_writer
 from refs.errors import InvalidRefName
 from refs.ids import NodeId
 
@@ -37,7 +38,8 @@ def command(
     """Write the conversation up to REV (the current one, if none is given) in a format of other programs.
 
     What the format can't hold is told on standard error, message by message. HTML is one file that needs
-    nothing else, with nothing in it that could run.
+    nothing else, with nothing in it that could run. A session of Claude Code holds the side chains that the
+    conversation asked for.
 
     \b
     Example:
@@ -55,23 +57,40 @@ def command(
         return
     assert output is not None
     conversations = list(app.store.conversations())
+    if sides_writer(format) is not None:  # a side chain needs no file of its own where another's holds it
+        conversations.sort(key=lambda each: is_asked_for(app.store, each.head))
+    files: dict[NodeId, str] = {}
     with progress_line() as progress:
         for number, each in enumerate(conversations):
             if progress is not None:
                 progress(f"exporting {one_line(each.name)}", number, len(conversations))
             # Names of conversations are fit for paths: docs/format.md.
             file = os.path.join(output, f"{each.name}{SUFFIXES[format]}")
-            _export(app, each.name, each.head, format, file, as_json=as_json)
+            if each.head in files:
+                _tell(app, each.name, each.head, format, files[each.head], [], as_json=as_json)
+                continue
+            sides = _export(app, each.name, each.head, format, file, as_json=as_json)
+            files |= dict.fromkeys(sides - files.keys(), file)
 
 
-def _export(app: App, name: str, head: NodeId, format: str, output: str | None, *, as_json: bool) -> None:
-    text, losses = export(app.store, head, format, _title(app.store, name, head))
+def _export(
+    app: App, name: str, head: NodeId, format: str, output: str | None, *, as_json: bool
+) -> frozenset[NodeId]:
+    """Write a conversation, and give the nodes of side chains that its file holds."""
+    text, losses, sides = export(app.store, head, format, _title(app.store, name, head))
     if output is None:
         app.screen.utf8(
             [(escape_json if SUFFIXES[format].startswith(".json") else escape)(text).removesuffix("\n")]
         )
     else:
         _write(output, text)
+    _tell(app, name, head, format, output, losses, as_json=as_json)
+    return sides
+
+
+def _tell(
+    app: App, name: str, head: NodeId, format: str, output: str | None, losses: list[Loss], *, as_json: bool
+) -> None:
     for loss in losses:
         say(f"{name}: {loss.place}: {loss.kind}{f' ({loss.text})' if loss.text else ''}")
     if as_json:

@@ -212,3 +212,174 @@ def test_an_erased_message_is_a_hole_that_is_told(dag, tmp_path, monkeypatch):
     ran = dag("export", "--format", "markdown")
     assert "secret" not in ran.out and "[erased]" in ran.out
     assert "message 1: erased (a leaked key)" in ran.err
+
+
+# -- side chains ----------------------------------------------------------------------------------
+
+
+def session(*records):
+    """The records of a session of Claude Code, as JSON Lines; each is (uuid, parent, content or blocks, agent)."""
+    made = []
+    for second, (uuid, parent, content, agent) in enumerate(records):
+        answer = isinstance(content, list) and content[0]["type"] != "tool_result"
+        message = {"role": "assistant" if answer else "user", "content": content}
+        if answer:
+            message |= {"id": f"msg_{uuid}", "type": "message", "model": "claude-x"}
+        side = {"isSidechain": True, "agentId": agent} if agent else {"isSidechain": False}
+        about = {
+            "uuid": uuid,
+            "parentUuid": parent,
+            "sessionId": "s",
+            "timestamp": f"2026-05-01T10:00:{second:02}Z",
+        }
+        made.append(about | side | {"type": message["role"], "message": message})
+    return made
+
+
+def text(words):
+    return {"type": "text", "text": words}
+
+
+def task(call_id, prompt):
+    return {"type": "tool_use", "id": call_id, "name": "Task", "input": {"prompt": prompt}}
+
+
+def answered(call_id, output):
+    return [{"type": "tool_result", "tool_use_id": call_id, "content": output}]
+
+
+REAL = "claude-code/agentcmd-full-session-askuserquestion.jsonl"
+MAIN = [
+    ("u", None, "Plan a trip.", None),
+    ("a", "u", [text("I ask."), task("t1", "Find trains."), task("t2", "Find hotels.")], None),
+    ("r1", "a", answered("t1", "One at 19:10."), None),
+    ("r2", "r1", answered("t2", "Two."), None),
+    ("b", "r2", [text("And again."), task("t3", "Cheaper ones?")], None),
+    ("r3", "b", answered("t3", "One."), None),
+    ("c", "r3", [text("Done.")], None),
+]
+TRAINS = [
+    ("g1", None, "Find trains.", "x1"),
+    ("g2", "g1", [task("t4", "Ask the railway.")], "x1"),
+    ("g3", "g2", answered("t4", "19:10"), "x1"),
+    ("g4", "g3", [text("One at 19:10.")], "x1"),
+]
+RAILWAY = [("k1", None, "Ask the railway.", "x3"), ("k2", "k1", [text("19:10")], "x3")]
+HOTELS = [
+    ("h1", None, "Find hotels.", "x2"),
+    ("h2", "h1", [text("Two.")], "x2"),
+    ("h3", "h2", "Cheaper ones?", "x2"),  # the same agent, called once more
+    ("h4", "h3", [text("One.")], "x2"),
+]
+STARTED = {"x1": "t1", "x2": "t2", "x3": "t4"}
+
+
+def write_session(folder):
+    """A session with three sub-agents as the program lays it out: one was called by another, one twice."""
+    (folder / "s" / "subagents").mkdir(parents=True)
+    (folder / "s.jsonl").write_text("".join(json.dumps(each) + "\n" for each in session(*MAIN)))
+    for agent, side in (("x1", TRAINS), ("x2", HOTELS), ("x3", RAILWAY)):
+        name = folder / "s" / "subagents" / f"agent-{agent}"
+        name.with_suffix(".jsonl").write_text("".join(json.dumps(each) + "\n" for each in session(*side)))
+        about = {"agentType": "explore", "toolUseId": STARTED[agent]}
+        name.with_suffix(".meta.json").write_text(json.dumps(about))
+    return folder
+
+
+def write_real_session(folder):
+    """A real session that asked an agent. Its file was not kept: it says what the call and the result say."""
+    records = [json.loads(line) for line in (DATA / REAL).read_text("utf-8").splitlines()]
+    (folder / "s" / "subagents").mkdir(parents=True)
+    (folder / "s.jsonl").write_bytes((DATA / REAL).read_bytes())
+    contents = [each["message"]["content"] for each in records if isinstance(each.get("message"), dict)]
+    blocks = [block for content in contents if isinstance(content, list) for block in content]
+    [asked] = [block for block in blocks if block.get("name") == "Task"]
+    [output] = [block["content"] for block in blocks if block.get("tool_use_id") == asked["id"]]
+    side = [("g1", None, asked["input"]["prompt"], "x7"), ("g2", "g1", output, "x7")]
+    lines = [json.dumps(each | {"sessionId": records[-1]["sessionId"]}) for each in session(*side)]
+    (folder / "s" / "subagents" / "agent-x7.jsonl").write_text("\n".join(lines))
+    about = {"agentType": "explore", "toolUseId": asked["id"]}
+    (folder / "s" / "subagents" / "agent-x7.meta.json").write_text(json.dumps(about))
+    return folder
+
+
+def called(store):
+    """The nodes that were asked for: (by which node, by which of its calls)."""
+    with Store.open(store) as opened:
+        nodes = [entry for each in opened.conversations() for entry in opened.walk(each.head)]
+    return {each.id: (each.node.called_by, each.node.tool_call_id) for each in nodes if each.node.called_by}
+
+
+def heads(store):
+    with Store.open(store) as opened:
+        return {each.head for each in opened.conversations()}
+
+
+@pytest.mark.parametrize("printed", [False, True], ids=["folder", "output"])
+def test_side_chains_come_back_with_their_callers_and_equal_nodes(dag, tmp_path, printed):
+    dag("import", write_session(tmp_path / "in"))
+    first = called(dag.folder / ".dag")
+    assert sorted(call_id for _, call_id in first.values()) == ["t1", "t2", "t3", "t4"]
+    if printed:
+        ran = dag("export", "claude-code/s", "--format", "claude-code")
+        (tmp_path / "out.jsonl").write_bytes(ran.raw)
+    else:
+        ran = dag("export", "--all", "--format", "claude-code", "-o", tmp_path / "out")
+        assert len(list((tmp_path / "out").rglob("*.jsonl"))) == 1
+    assert ran.err == ""
+    dag("--store", tmp_path / "other", "init")
+    dag("--store", tmp_path / "other", "import", tmp_path / ("out.jsonl" if printed else "out"))
+    assert heads(tmp_path / "other") == heads(dag.folder / ".dag")
+    assert called(tmp_path / "other") == first
+
+
+@needs_data
+def test_a_real_session_comes_back_with_its_side_chain(dag, tmp_path):
+    dag("import", write_real_session(tmp_path / "in"))
+    first = called(dag.folder / ".dag")
+    assert len(first) == 1
+    dag("export", "--all", "--format", "claude-code", "-o", tmp_path / "out")
+    dag("--store", tmp_path / "other", "init")
+    dag("--store", tmp_path / "other", "import", tmp_path / "out")
+    assert heads(tmp_path / "other") == heads(dag.folder / ".dag")
+    assert called(tmp_path / "other") == first
+
+
+def test_a_side_chain_is_said_to_be_in_the_file_of_what_asked_for_it(dag, tmp_path):
+    dag("import", write_session(tmp_path / "in"))
+    told = dag("export", "--all", "--format", "claude-code", "-o", tmp_path / "out", "--json").json()
+    assert len(told) == 4
+    assert {each["conversation"] for each in told} == set(names(dag))
+    assert {each["file"] for each in told} == {str(tmp_path / "out" / "claude-code" / "s.jsonl")}
+
+
+def test_a_side_chain_by_itself_loses_who_asked_for_it(dag, tmp_path):
+    dag("import", write_session(tmp_path / "in"))
+    side = next(name for name in names(dag) if ".at-" in name)
+    ran = dag("export", side, "--format", "claude-code", "-o", tmp_path / "side.jsonl", "--json")
+    assert [(loss["kind"], loss["place"]) for loss in ran.json()["losses"]][:1] == [("called-by", "message 1")]
+
+
+def test_formats_without_side_chains_tell_how_many_there_were(dag, tmp_path):
+    dag("import", write_session(tmp_path / "in"))
+    ran = dag("export", "claude-code/s", "--format", "anthropic", "-o", tmp_path / "a.json")
+    assert "side-chains (3 that it asked for)" in ran.err
+
+
+def test_an_erased_message_of_a_side_chain_is_told(dag, tmp_path, monkeypatch):
+    dag("import", write_session(tmp_path / "in"))
+    read = Chains._message
+    gone = Tombstone(Kind.MESSAGE, "ab" * 32, "2026-01-02T03:04:05.678Z", "a leaked key")
+
+    def erased(self, run, step):
+        found = read(self, run, step)
+        return gone if getattr(found, "text", "") == "19:10" else found
+
+    monkeypatch.setattr(Chains, "_message", erased)
+    ran = dag("export", "claude-code/s", "--format", "claude-code")
+    assert "erased (a leaked key)" in ran.err and "[erased]" in ran.out
+
+
+def names(dag):
+    with Store.open(dag.folder / ".dag") as store:
+        return {each.name: each.head for each in store.conversations()}

@@ -26,11 +26,15 @@ _SERVER_RESULT: Final = "_tool_result"
 
 @dataclass(slots=True)
 class BlockWriter:
-    """Writes the blocks of a chain's messages. `ids` are the calls' and results', by message and part."""
+    """Writes the blocks of a chain's messages. `ids` are the calls' and results', by message and part.
+
+    `names` are the tools of the calls, where they are not taken from the calls written so far.
+    """
 
     losses: Losses
     ids: Mapping[tuple[int, int], str]
     number: int = 0
+    names: Mapping[str, str] | None = None
     _names: dict[str, str] = field(default_factory=dict)
 
     def blocks(self, entry: ExportEntry, number: int) -> list[dict[str, Any]]:
@@ -101,7 +105,8 @@ class BlockWriter:
         kind = string(self._known(part).get("type")) or "tool_result"
         call_id = self.ids[self.number, index]
         made: dict[str, Any] = {"type": kind, "tool_use_id": call_id}
-        if part.name != self._names.get(call_id, "") and not part.server_executed:
+        names = self._names if self.names is None else self.names
+        if part.name != names.get(call_id, "") and not part.server_executed:
             self._lose("tool-name", part.name)
         if part.server_executed and kind.endswith(_SERVER_RESULT) and kind != "mcp_tool_result":
             made["content"] = json_or_text(part.output)

@@ -28,6 +28,19 @@ class ExportEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class SideEntry(ExportEntry):
+    """A message of a side chain that the chain to write asked for, or one of its side chains.
+
+    `parent` is the node before it, empty for a first message; `called_by` the node that asked for it, empty
+    for none. Both come before it.
+    """
+
+    parent: str = ""
+    called_by: str = ""
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Loss:
     """Something the format can't hold: a named kind, where (`message 3`), and what was done about it."""
 
@@ -39,15 +52,30 @@ class Loss:
 Written = tuple[str, list[Loss]]
 """What a writer gives: the file's text, and what it doesn't say."""
 
+SidesWritten = tuple[str, list[Loss], set[str]]
+"""What a writer of side chains gives: that, and the ids of the side chains' nodes that the file holds."""
+
 
 class Losses(list[Loss]):
-    """The losses of one export, in order. `about` tells those that are no part of a message, once each."""
+    """The losses of one export, in order. `about` tells those that are no part of a message, once each.
+
+    `places` says where a message is that `message 3` would not find.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[int, str] = {}
 
     def add(self, kind: str, message: int, text: str = "") -> None:
-        self.append(Loss(kind, f"message {message + 1}", text))
+        self.append(Loss(kind, self.places.get(message, f"message {message + 1}"), text))
 
     def about(
-        self, chain: Sequence[ExportEntry], title: str | None = None, times: bool = False, held: str = ""
+        self,
+        chain: Sequence[ExportEntry],
+        title: str | None = None,
+        times: bool = False,
+        held: str = "",
+        place: str = "conversation",
     ) -> None:
         """Tell the title, times and notes that don't go out. `held`: the note keys that do, split by spaces."""
         if title:
@@ -57,7 +85,7 @@ class Losses(list[Loss]):
             self.append(Loss("times", "conversation", f"of {timed} message{'' if timed == 1 else 's'}"))
         lost = {key for entry in chain for key in entry.note} - {"parts", *held.split()}
         if lost:
-            self.append(Loss("notes", "conversation", ", ".join(sorted(lost))))
+            self.append(Loss("notes", place, ", ".join(sorted(lost))))
 
 
 def to_json(value: Json) -> str:
