@@ -103,9 +103,10 @@ class Chains:
         """How many messages the chain up to `node` has."""
         return 0 if node == ROOT else self._edges(self.row(node))[2]
 
-    def longest_prefix(self, ids: Sequence[NodeId]) -> int:
-        """How many of a chain's nodes, from the first on, are stored."""
-        self._index.look(False)
+    def longest_prefix(self, ids: Sequence[NodeId], *, looked: bool = False) -> int:
+        """How many of a chain's nodes, from the first on, are stored; `looked`: the index is up to date."""
+        if not looked:
+            self._index.look(False)
         return longest_prefix(len(ids), lambda i: self._index.has_node(ids[i]))
 
     def _message(self, run: Run, step: Step) -> Message | Tombstone:

@@ -16,7 +16,7 @@ from refs.ids import Oid
 if TYPE_CHECKING:
     from objstore.arrival import Arrival
 
-MAX_RECENT_OBJECTS: Final = 512
+MAX_RECENT_OBJECTS: Final = 1024
 """Objects that wait at the most, as long as the disk takes them."""
 
 

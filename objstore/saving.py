@@ -151,7 +151,9 @@ class Saver:
         condensed = [None if message._id is not None else condense(message) for message in job.messages]
         ids = node_ids(job.messages, job.parent, job.called_by, job.tool_call_id)
         planned = self._storage.look()
-        saved = Saved(job.parent, ids, self._chains.longest_prefix(ids))
+        # What continues a chain is mostly new from its first message on.
+        new = job.parent != ROOT and ids and not self._storage.index.has_node(ids[0])
+        saved = Saved(job.parent, ids, 0 if new else self._chains.longest_prefix(ids, looked=True))
         base = saved.at(saved.known)
         if base != ROOT:
             transaction.rely_on(base)

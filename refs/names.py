@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Final, NewType
 
 from refs.errors import InvalidRefName
@@ -67,6 +68,7 @@ _RULES: Final = (
 )
 
 
+@lru_cache(1024)
 def check_name(text: str) -> str:
     """`text` as what may follow `refs/<class>/`: the name of a conversation or a tag; or `InvalidRefName`."""
     fault = _fault(text, MAX_NAME_BYTES)
@@ -75,6 +77,7 @@ def check_name(text: str) -> str:
     return text
 
 
+@lru_cache(1024)
 def check_ref_name(text: str) -> RefName:
     """`text` as a whole ref path, or `InvalidRefName`. Any class is allowed: a newer version may have more."""
     fault = _ref_fault(text)
