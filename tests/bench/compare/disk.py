@@ -15,6 +15,8 @@ import zstandard
 
 from objstore.canonical import canonical_message_json
 from objstore.message import Message
+from objstore.pack import PackReader, list_packs
+from refs.files import Files
 from tests.bench.compare.chat import Chat
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -70,10 +72,26 @@ def limit(chats: Iterable[Chat]) -> tuple[int, int]:
         canonical_message_json(Message.from_dict(each)) for chat in chats for each in chat.messages
     )
     raw = b"\n".join([*lines, b""])
+    return len(raw), _at_best(raw)
+
+
+def packs_limit(store: Path) -> int:
+    """The lines of a store's packs, each once, in one file: its bytes after `zstd -19 --long=27`."""
+    lines: dict[bytes, None] = {}
+    files = Files(store)
+    for pack in list_packs(files):
+        reader = PackReader(files, pack)
+        for offset, packed in reader.frames():
+            lines.update(dict.fromkeys(reader.frame(offset, packed).lines))
+        reader.close()
+    return _at_best(b"\n".join([*lines, b""]))
+
+
+def _at_best(raw: bytes) -> int:
     parameters = zstandard.ZstdCompressionParameters.from_level(
         19, source_size=len(raw), window_log=27, enable_ldm=True
     )
-    return len(raw), len(zstandard.ZstdCompressor(compression_params=parameters).compress(raw))
+    return len(zstandard.ZstdCompressor(compression_params=parameters).compress(raw))
 
 
 def syncs_a_turn(peer: str, folder: Path) -> float | str:

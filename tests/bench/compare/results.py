@@ -30,7 +30,8 @@ class Work:
 class Sizes:
     """What one corpus takes; `shares` tells what our own bytes are for.
 
-    `lines` and `limit` are its unique messages as one file, as they are and at zstd's best.
+    `lines` and `limit` are its unique messages as one file, as they are and at zstd's best; `packs_limit` is
+    what else our packs hold too: nodes, notes and descriptions.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Sizes:
     shares: dict[str, int]
     lines: int
     limit: int
+    packs_limit: int
 
     @property
     def packs(self) -> int:

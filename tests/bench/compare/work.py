@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bench.compare.chat import Chat, Plain, text
-from tests.bench.compare.disk import ROOT, Usage, limit, shares, usage
+from tests.bench.compare.disk import ROOT, Usage, limit, packs_limit, shares, usage
 from tests.bench.compare.peers import Ours, Peer
 from tests.bench.compare.results import Sizes as SizesFound
 from tests.bench.compare.results import Work
@@ -204,4 +204,5 @@ def on_disk(title: str, kinds: Kinds, folder: Path, chats: Sequence[Chat]) -> Si
     """What the peers' folders take; all are closed by now."""
     usages: dict[str, Usage | str] = {kind.name: usage(folder / place(kind)) for kind in kinds}
     lines, least = limit(chats)
-    return SizesFound(title, usages, shares(folder / place(Ours)), lines, least)
+    ours = folder / place(Ours)
+    return SizesFound(title, usages, shares(ours), lines, least, packs_limit(ours / "store"))
