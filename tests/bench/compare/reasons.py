@@ -6,30 +6,31 @@ from typing import Final
 
 _IMPORT: Final = """\
 an import also finds out what is here already, notes where each message comes from, names and describes each
-conversation, checks what each node builds on and keeps the index: each a microsecond or two of Python a message,
-where the floor is C. Tried, and kept: rows by whole batches, notes by runs of nodes, bytes made once, the collector
-of cycles held back."""
+conversation, checks what each node builds on and keeps the index: each a microsecond or two of Python a
+message, where the floor is C. Tried, and kept: rows by whole batches, notes by runs of nodes, bytes made once,
+the collector of cycles held back."""
 _BYTES: Final = """\
-what is not packs is the index, which needs two keys of 16 bytes a message (shorter ones could be made to collide)
-and knows what follows what, and the reflog, which is plain text. git keeps neither the children of a node nor a time
-for each message. Tried, and kept: edges as row numbers, parents in an index only where they aren't the row before,
-notes as runs and in the chain's order. Not tried yet: older moves of the reflog compressed."""
+what is not packs is the index, which needs two keys of 16 bytes a message (shorter ones could be made to
+collide) and knows what follows what, and the reflog, which is plain text. git keeps neither the children of a
+node nor a time for each message. Tried, and kept: edges as row numbers, parents in an index only where they
+aren't the row before, notes as runs and in the chain's order. Not tried yet: older moves of the reflog
+compressed."""
 _SQUARE: Final = """\
-LangGraph's bytes grow with the square of the turns, so the ratio is set by what these messages take at all: the limit
-in the table below is zstd's best for them alone."""
+LangGraph's bytes grow with the square of the turns, so the ratio is set by what these messages take at all: the
+limit in the table below is zstd's best for them alone."""
 _TURN: Final = """\
-a turn here also hashes what is said, checks what it builds on, moves a ref, logs the move and notes the time, where
-the other inserts rows. Tried, and kept: one record in a journal and no file, rows of the index by the hundred, small
-objects not compressed. What is left is one fdatasync and Python."""
+a turn here also hashes what is said, checks what it builds on, moves a ref, logs the move and notes the time,
+where the other inserts rows. Tried, and kept: one record in a journal and no file, rows of the index by the
+hundred, small objects not compressed. What is left is one fdatasync and Python."""
 _PACKS: Final = """\
-the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried: larger frames,
-which are a little smaller and much slower to load."""
+the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried: larger
+frames, which are a little smaller and much slower to load."""
 _MARK: Final = """\
-all edges are read into arrays first, row by row in Python. Tried, and kept: refs looked up many at a time, notes by
-runs."""
+all edges are read into arrays first, row by row in Python. Tried, and kept: refs looked up many at a time,
+notes by runs."""
 _REBUILD: Final = """\
-every line is hashed and read again in Python. Tried, and kept: rows by whole batches, the usual lines first, the
-collector of cycles held back."""
+every line is hashed and read again in Python. Tried, and kept: rows by whole batches, the usual lines first,
+the collector of cycles held back."""
 
 _WHY: Final = (
     ("import:", _IMPORT),
