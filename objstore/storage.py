@@ -1,9 +1,10 @@
 """The store's engine: opening, the lock, committing, what survives a crash, the checkpoint.
 
 The order of a commit: payloads (durable before), then either one journal record or one pack and a journal
-record that names it: that is the commit point, one fdatasync. Index rows, refs and the reflog follow without
-waiting for the disk; whoever takes the lock next after a crash writes them again from the journal. Objects of
-small transactions stand in the journal until a checkpoint. Knows nothing of conversations.
+record that names it: that is the commit point, one fdatasync. Refs and the reflog follow without waiting for
+the disk; whoever takes the lock next after a crash writes them again from the journal. Objects of small
+transactions stand in the journal until a checkpoint, and the index takes them in from there by the hundred, or
+when it is asked. Knows nothing of conversations.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ class Storage:
     def refresh(self) -> bool:
         """Look again at what others may have changed; whether anything may be different now.
 
-        For readers that miss an object. Packs that were copied in are adopted where the lock is free.
+        For readers that miss an object. Packs that were copied in are adopted. Waits for who holds the lock.
         """
         self.database.forget_packs()
         self.index.forget_places()
