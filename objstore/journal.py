@@ -97,6 +97,19 @@ class Journal:
         """A new, empty journal, durably."""
         self._files.replace(JOURNAL, self._header(os.urandom(16), _NOWHERE, 0, START))
 
+    def revive(self, journal: str) -> bool:
+        """Write the header anew, of which both copies are damaged, if the records are those of that id.
+
+        Everything counts as not applied then: to apply a record again changes nothing.
+        """
+        handle = self._open()
+        name = bytes.fromhex(journal)
+        if len(name) != len(_NOWHERE) or self._record_at(handle, name, START, handle.size()) is None:
+            return False
+        handle.write_at(0, self._header(name, _NOWHERE, 0, START))
+        handle.sync()
+        return True
+
     def put_aside(self) -> str:
         """Give a journal that can't be read another name; that name."""
         self.close()

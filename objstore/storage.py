@@ -24,6 +24,7 @@ from objstore.catchup import (
     holds_all,
     recorded,
     stamp_of,
+    stamped,
     take_in,
     take_in_beside,
     why_anew,
@@ -314,6 +315,10 @@ class Storage:
         except FileNotFoundError:
             self.notice("the journal is missing: a new one is made")
         except CorruptFile as error:
+            known = stamped(self.index) if self.index.is_open else None
+            if known is not None and self.journal.revive(known.id):
+                self.notice(f"{error}: it is written anew, since the index knows its id")
+                return
             self.notice(f"{error}; it is kept as {self.journal.put_aside()}, and a new one is made")
         else:
             return

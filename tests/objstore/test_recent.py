@@ -116,6 +116,31 @@ def test_whoever_opens_it_waits_for_nobody_who_holds_the_lock(store, tmp_path):
     assert opened == [(2, ["one", "two"])]
 
 
+def test_a_journal_without_a_header_is_read_by_the_id_that_the_index_knows(store, tmp_path):
+    head = store.commit("main", talk("one", "two"))
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    journal = tmp_path / "copy" / "journal"
+    journal.write_bytes(bytes(256) + journal.read_bytes()[256:])
+    notices = []
+    with quiet_store(tmp_path / "copy", notice=notices.append) as copy:
+        assert words_of(copy.load_chain(head)) == ["one", "two"]
+        assert copy.depth(copy.commit("main", talk("three"))) == 3
+        assert not [each for each in copy.fsck() if each.severity.name == "ERROR"]
+    assert [notice for notice in notices if "written anew" in notice]
+    assert not list((tmp_path / "copy").glob("journal.damaged-*"))
+
+
+def test_a_journal_that_nothing_knows_is_kept_beside_a_new_one(store, tmp_path):
+    store.commit("main", talk("one", "two"))
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    journal = tmp_path / "copy" / "journal"
+    damaged = bytes(256) + b"nothing that was ever a record"
+    journal.write_bytes(damaged)
+    with quiet_store(tmp_path / "copy"):
+        (kept,) = (tmp_path / "copy").glob("journal.damaged-*")
+        assert kept.read_bytes() == damaged
+
+
 def test_what_is_sent_again_before_it_is_in_the_tables_is_known(store):
     head = store.save_chain(talk("one", "two"))
     assert store.save_with_dedup(talk("one", "two")) == head
