@@ -2,8 +2,8 @@
 
     2026-01-02T03:04:05.678Z <old> <new> refs/conversations/trip commit
 
-A missing side is 64 zeros. The reason comes last; what would break the line is escaped in it. Lines are in
-the order in which they were written; their times are as good as the clocks were.
+A missing side is a dash; 64 zeros are read as the same. The reason comes last; what would break the line is
+escaped in it. Lines are in the order in which they were written; their times are as good as the clocks were.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ MAX_LINE_BYTES: Final = 4096
 """More than the longest ref and a reason of which each character is escaped."""
 
 _BLOCK_BYTES: Final = 1 << 16
-_NOTHING: Final = "0" * OID_DIGITS
+_NOTHING: Final = "-"
+_ZEROS: Final = "0" * OID_DIGITS
 # Patterns as text: `re` compiles each, and keeps it, for the first who reads or writes a line.
 _LINE: Final = (
-    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}) ([0-9a-f]{64})"
+    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}|-) ([0-9a-f]{64}|-)"
     rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
 )
 _UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
@@ -243,7 +244,7 @@ def _fields(data: bytes) -> re.Match[bytes] | None:
 
 
 def _side(oid: str) -> Oid | None:
-    return None if oid == _NOTHING else Oid(oid)
+    return None if oid in (_NOTHING, _ZEROS) else Oid(oid)
 
 
 def _escaped(match: re.Match[str]) -> str:

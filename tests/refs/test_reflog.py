@@ -37,8 +37,9 @@ def log(files):
 def test_a_line_says_when_from_where_to_where_which_and_why():
     move = ReflogEntry("2026-01-02T03:04:05.678Z", TRIP, None, oid(1), "commit: two words")
     written = line(move)
-    assert written == f"2026-01-02T03:04:05.678Z {'0' * 64} {oid(1)} {TRIP} commit: two words\n".encode()
+    assert written == f"2026-01-02T03:04:05.678Z - {oid(1)} {TRIP} commit: two words\n".encode()
     assert parse_line(written) == move
+    assert parse_line(written.replace(b" - ", b" %b " % (b"0" * 64))) == move
 
 
 @given(st.text(max_size=MAX_REASON_CHARS))
