@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from objstore.arrival import LINES_PER_FRAME
@@ -218,7 +219,7 @@ class _Run:
             if not there and refs.resolve(ref) == oid:
                 raise CorruptFile(self.storage.files.path(ref), f"it names {oid}, which isn't stored")
         since = "" if self.options.reflog_before is None else _iso(self.options.reflog_before)
-        kept = set(refs.roots(since))
+        kept = set(refs.roots(since, named.values()))
         for kind in _NAMED_BY_REFS:
             for row in index.rows_of(kind, kept).values():
                 if row < len(graph.locs[kind]):
@@ -302,10 +303,10 @@ class _Run:
         if self.options.quick or not set(packs) <= set((self.storage.index.meta(PACKED_WELL) or "").split()):
             return True
         return any(
-            (loc > 0) != keep.holds(kind, row)
+            loc and (loc > 0) != mark
             for kind in Kind
             if kind is not Kind.PAYLOAD
-            for row, loc in graph.rows(kind)
+            for loc, mark in zip_longest(graph.locs[kind], keep.rows[kind], fillvalue=0)
         )
 
     def _frames_of(self, packs: set[str]) -> set[int]:

@@ -109,15 +109,15 @@ class RefStore:
         except InvalidRefName as error:
             raise CorruptFile(self._files.path(HEAD), str(error)) from error
 
-    def roots(self, since: str) -> Iterator[Oid]:
+    def roots(self, since: str, listed: Iterable[Oid] | None = None) -> Iterator[Oid]:
         """What gc must keep: the values of all refs, and both ends of the moves since `since` (ISO 8601, UTC).
 
         HEAD names a ref, so it adds nothing, but a damaged one is a reason to stop, as is a damaged ref:
-        `CorruptFile`. Under a name that isn't allowed a value counts too; what has neither is no ref.
+        `CorruptFile`. Under a name that isn't allowed a value counts too; what has neither is no ref. `listed`
+        are the values that `list` has just given.
         """
         self.head()
-        for _, oid in self.list():
-            yield oid
+        yield from (oid for _, oid in self.list()) if listed is None else listed
         for name, _ in self.suspicious:
             try:
                 stray = self._loose.read(name)
