@@ -299,7 +299,6 @@ def test_a_store_is_opened_where_there_is_no_room_for_an_index(name, base, tmp_p
     (folder / name).mkdir()
     notices = []
     with quiet_store(folder, notices.append) as store:
-        assert store.storage.index.in_memory
         seen = picture(store)
         head = store.commit("new", talk("one", "two"))
         assert store.depth(head) == 2

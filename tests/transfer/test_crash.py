@@ -137,7 +137,7 @@ def grown(tmp_path_factory):
 @pytest.mark.parametrize("act", ["clone", "pull", "push"])
 def test_killed_at_any_moment_and_run_again_it_completes(act, grown, tmp_path):
     rng = random.Random(act)
-    killed = 0
+    killed, most = 0, 0.5
     for round_ in range(2):
         mine, there = tmp_path / f"mine-{round_}", tmp_path / f"there-{round_}"
         if act == "push":
@@ -151,7 +151,9 @@ def test_killed_at_any_moment_and_run_again_it_completes(act, grown, tmp_path):
             with Store.open(mine) as store:
                 store.add_remote("origin", there)
         for _ in range(2):
-            killed += not run(act, mine, there, rng.uniform(0.0, 0.5))
+            killed += not run(act, mine, there, rng.uniform(0.0, most))
+            if not killed:
+                most /= 4  # it is done before it is killed
             for path in (mine, there):
                 if (path / "config").exists():
                     with Store.open(path) as store:
