@@ -1,6 +1,6 @@
 """Python's cyclic garbage collector, held back while very many objects are made that live until the end.
 
-It would walk all of them again and again, for a fourth of the time of an import, and find no cycle.
+It would walk all of them again and again, and find no cycle.
 """
 
 from __future__ import annotations

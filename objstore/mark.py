@@ -115,8 +115,6 @@ class Graph:
 
     def outside(self, kind: Kind, live: Live) -> list[int]:
         """The rows of a kind that `live` doesn't hold."""
-        if live.count(kind) == len(self.locs[kind]) - self.locs[kind].count(0):
-            return []  # all of them are live: only what is there is ever marked
         rows = zip(self.locs[kind], live.rows[kind], strict=True)
         return [row for row, (loc, mark) in enumerate(rows) if loc and not mark]
 

@@ -14,7 +14,7 @@ from typing import Final
 from objstore.columns import Column
 from objstore.compact import Links, Lists, Marks, Numbers
 from objstore.transcripts.claude_code_rows import Above, Kind, Rows
-from objstore.transcripts.graph import Forest, cut_cycles_of
+from objstore.transcripts.graph import Forest, cut_cycles_of, place_parents_first
 from objstore.transcripts.warnings import Warner
 
 _MAX_STEPS: Final = 512  # records between two blocks of one response
@@ -101,16 +101,8 @@ def _parents_first(parents: Links, wanted: Marks | None = None) -> Iterable[int]
     rows = parents if wanted is None else wanted
     if _in_order(parents):
         return rows
-    order, placed = Column("i"), Marks()
-    for row in rows:
-        waiting = []
-        above: int | None = row
-        while above is not None and above not in placed:
-            waiting.append(above)
-            placed.add(above)
-            above = parents[above]
-        for each in reversed(waiting):
-            order.append(each)
+    order = Column("i")
+    place_parents_first(rows, parents.__getitem__, Marks(), order.append)
     return order
 
 

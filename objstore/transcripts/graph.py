@@ -134,16 +134,23 @@ def _attach_elsewhere(forest: Forest[K], key: K, earlier: Sequence[K], steps: in
 def parents_first(parents: Mapping[K, K | None]) -> list[K]:
     """The keys in their order, but each after its parent. `parents` has no cycles."""
     order: list[K] = []
-    placed: set[K] = set()
-    for key in parents:
+    place_parents_first(parents, parents.__getitem__, set(), order.append)
+    return order
+
+
+def place_parents_first(
+    keys: Iterable[K], parent_of: Callable[[K], K | None], placed: MutableSet[K], place: Callable[[K], object]
+) -> None:
+    """Place keys in their order, but each after its parent. There are no cycles."""
+    for key in keys:
         waiting = []
         above: K | None = key
         while above is not None and above not in placed:
             waiting.append(above)
             placed.add(above)
-            above = parents[above]
-        order.extend(reversed(waiting))
-    return order
+            above = parent_of(above)
+        for each in reversed(waiting):
+            place(each)
 
 
 def contract(parents: Mapping[K, K | None], kept: Iterable[K]) -> dict[K, K | None]:
