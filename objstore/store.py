@@ -10,6 +10,7 @@ from objstore import clock as clocks
 from objstore.about import read_notes, rows_about
 from objstore.chain import Chains, Entry, node_ids, whole
 from objstore.codec import decode
+from objstore.engine import Clock
 from objstore.jsonvalue import Json
 from objstore.kinds import Kind
 from objstore.message import Message
@@ -18,7 +19,7 @@ from objstore.parts import NOTES_OF
 from objstore.records import Description
 from objstore.revisions import Revisions, ref_name
 from objstore.scan import Notice, Progress
-from objstore.storage import Clock, Storage
+from objstore.storage import Storage
 from objstore.store_calls import StoreCalls
 from objstore.store_drafts import StoreDrafts
 from objstore.store_sync import StoreSync

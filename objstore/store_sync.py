@@ -15,8 +15,8 @@ from refs.ids import NodeId
 from refs.names import CONVERSATIONS, REMOTES, TAGS, RefName, conversation_ref, tag_ref
 
 if TYPE_CHECKING:
+    from objstore.engine import Clock
     from objstore.scan import Notice, Progress
-    from objstore.storage import Clock
     from objstore.transfer.remote import Remote
     from objstore.transfer.report import Report, Tracked
 

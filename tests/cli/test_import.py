@@ -218,7 +218,7 @@ def test_usage_is_checked(dag, tmp_path):
 
 def test_a_store_that_cannot_be_written_is_told_before_anything_is_read(dag, tmp_path, monkeypatch):
     write(tmp_path / "a.jsonl", *line("why?"))
-    monkeypatch.setattr("objstore.storage.os.access", lambda path, mode: False)
+    monkeypatch.setattr("objstore.engine.os.access", lambda path, mode: False)
     assert "read-only" in dag("import", "a.jsonl", code=1).err
 
 
