@@ -61,7 +61,7 @@ class Engine:
     ) -> None:
         self.files, self.config, self.clock, self.notice = files, config, clock, notice
         self.refs = RefStore(files)
-        self.journal = Journal(files, this_boot())
+        self.journal = Journal(files, _boot())
         self.read_only = not os.access(files.path(""), os.W_OK)
         self.index = Index(files.path(INDEX), ALL_PARTS, read_only=self.read_only)
         self.database = Database(files, self.index, self.journal, self.refresh)
@@ -353,7 +353,7 @@ class Engine:
             self.files.remove(each)
 
 
-def this_boot() -> bytes:
+def _boot() -> bytes:
     """16 bytes that name this start of the machine: a crash of the machine is told from one of a process."""
     try:
         with open("/proc/sys/kernel/random/boot_id", "rb") as file:

@@ -21,9 +21,9 @@ from objstore.catchup import (
 )
 from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
-from objstore.engine import LOCK, Clock, Engine, this_boot
+from objstore.engine import LOCK, Clock, Engine
 from objstore.frames import FAST_LEVEL, compress, decompress, enframe
-from objstore.journal import Journal, Position, StoredObject
+from objstore.journal import Position, StoredObject
 from objstore.journal import Record as JournalRecord
 from objstore.kinds import KINDS, Kind
 from objstore.limits import (
@@ -51,7 +51,7 @@ from refs.files import Files
 from refs.ids import ROOT, Oid, parse_oid
 from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
-from refs.store import Move, RefStore
+from refs.store import Move
 
 if TYPE_CHECKING:
     from objstore.transaction import Batch, NewObject, Transaction
@@ -83,9 +83,9 @@ class Storage(Engine):
             for folder in _FOLDERS:
                 files.make_dirs(folder)
             files.replace(".gitignore", b"*\n")
-            Journal(files, this_boot()).create()
-            RefStore(files).set_head(head)
             made = cls(files, Config(store_id), clock, notice)
+            made.journal.create()
+            made.refs.set_head(head)
             made._new_index(lambda _: None)
             files.replace(CONFIG, config_text(store_id))
         return made

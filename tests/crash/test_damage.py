@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from objstore import storage as engine
+from objstore import engine
 from objstore.attachment import Attachment
 from objstore.kinds import Kind
 from objstore.limits import MIB

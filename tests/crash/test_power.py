@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from objstore import storage as engine
+from objstore import engine
 from objstore.attachment import Attachment
 from objstore.findings import Severity
 from objstore.gc import GcOptions

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objstore import storage as engine
+from objstore import engine
 from objstore.canonical import canonical_message_json, message_content_hash
 from objstore.chain import longest_prefix, node_ids
 from objstore.config import config_text
