@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from objstore import storage as engine
+from objstore import engine
 from objstore.storage import Storage
 from objstore.store import Store
 from objstore.transfer import fetch as fetching
