@@ -7,6 +7,7 @@ younger than the grace period stays, together with all that it needs.
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -389,7 +390,8 @@ def usage(files: Files) -> tuple[int, int]:
 
 
 def _iso(seconds: float) -> str:
-    whole, millis = divmod(int(seconds * 1000), 1000)
+    """Rounded up: what was logged earlier in the same millisecond is before it."""
+    whole, millis = divmod(math.ceil(seconds * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{millis:03d}Z"
 
 

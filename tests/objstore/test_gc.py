@@ -1,3 +1,4 @@
+import calendar
 import os
 import time
 from dataclasses import replace
@@ -181,6 +182,17 @@ def test_a_chain_that_is_called_at_every_step_is_walked_once(store):
         side = store.save_chain([said(f"prompt {i}")], side, called_by=head)
     store.gc(all_goes())
     assert len(store.load_chain(side)) == 120 and clean(store)
+
+
+def test_now_is_behind_what_was_logged_in_this_very_millisecond(tmp_path):
+    with Store.init(tmp_path / "store", clock=lambda: "2026-01-02T03:04:05.678Z") as store:
+        store.commit("main", [said("hello")])
+        store.delete("main")
+        at = calendar.timegm((2026, 1, 2, 3, 4, 5)) + 0.678
+        now = time.time()
+        for before, gone in ((at - 0.0004, 0), (at + 0.0004, 1)):
+            report = store.gc(GcOptions(now + DAY, now, reflog_before=before))
+            assert report.pruned[Kind.MESSAGE] == gone
 
 
 def test_the_reflog_keeps_a_deleted_conversation_until_it_expires(store):
