@@ -79,6 +79,18 @@ class Index(IndexFile):
                 return True
             return self._one(_ROW_OF[kind], (key(oid),), settled=False) is not None
 
+    def absent(self, asked: Sequence[tuple[Kind, Oid]]) -> set[tuple[Kind, Oid]]:
+        """Those of a few objects that the store doesn't hold: one statement for all."""
+        with self._mutex:
+            recent = self._recent
+            if recent is not None:
+                asked = [(kind, oid) for kind, oid in asked if oid not in recent.locs[kind]]
+            if not asked:
+                return set()
+            each = ", ".join([f"(SELECT row FROM {kind}_id WHERE id=?)" for kind, _ in asked])
+            found = self._one(f"SELECT {each}", tuple([key(oid) for _, oid in asked]), settled=False)
+        return {pair for pair, row in zip(asked, found, strict=True) if row is None}
+
     def has_node(self, oid: NodeId) -> bool:
         """Whether a node, and so everything before it, is stored. One check; `ROOT` always is."""
         self.checks += 1

@@ -23,8 +23,9 @@ from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.engine import LOCK, Clock, Engine
 from objstore.frames import FAST_LEVEL, compress, decompress, enframe
-from objstore.journal import Position, StoredObject
-from objstore.journal import Record as JournalRecord
+from objstore.journal import Position
+from objstore.journalrecord import Record as JournalRecord
+from objstore.journalrecord import StoredObject
 from objstore.kinds import KINDS, Kind
 from objstore.limits import (
     JOURNAL_CHECKPOINT_BYTES,
@@ -108,14 +109,15 @@ class Storage(Engine):
         What was committed is durable already. Where another process holds the lock the journal stays as it is.
         """
         self.index.look = lambda _: False
-        if self._recorded and self.journal.size and not self.index.in_memory:
+        if self._recorded and not self.index.in_memory:
             with (
                 contextlib.suppress(DagError),  # closing must not hide what led to it; the journal stays
                 self.files.lock(LOCK, wait=False) as held,
             ):
                 if held:
                     self._catch_up()  # in a forked child what was just committed is the parent's to know
-                    self.checkpoint()
+                    if self.journal.size:
+                        self.checkpoint()
         self.database.close()
         self.index.close()
         self.journal.close()
@@ -145,7 +147,7 @@ class Storage(Engine):
 
     def _commit(self, batch: Batch, packed: dict[tuple[Kind, Oid], bytes] | None) -> None:
         with self.lock():
-            self._check_moves(batch.moves)
+            self._check_moves(batch.moves, batch.resolved)
             # Nobody has committed since it was looked up: it holds as it was found.
             unchanged = batch.planned is not None and batch.planned == self._seen
             new = self._unknown(batch, unchanged)
@@ -171,7 +173,9 @@ class Storage(Engine):
             return [
                 each
                 for each in batch.all()
-                if each.unique or (unchanged and each.kind is Kind.NODE) or not has(each.kind, each.oid)
+                if each.unique
+                or (unchanged and (each.kind is Kind.NODE or (each.kind, each.oid) in batch.absent))
+                or not has(each.kind, each.oid)
             ]
         new = []
         for kind, objects in batch.objects.items():
@@ -179,12 +183,14 @@ class Storage(Engine):
             new += [each for oid, each in objects.items() if oid in missing]
         return new
 
-    def _check_moves(self, moves: Sequence[Move]) -> None:
+    def _check_moves(self, moves: Sequence[Move], resolved: bytes | None = None) -> None:
         for move in moves:
             check_ref_name(move.ref)  # it becomes a path, and may come from anywhere
             if move.new is not None:
                 parse_oid(move.new)
-        self.refs.check(moves)
+        # Where nobody has committed since they were resolved, refs that are there are still where they were.
+        if resolved is None or resolved != self._seen or any(None in (move.expected, move.new) for move in moves):
+            self.refs.check(moves)
 
     def _pack_small(self, new: Sequence[NewObject]) -> dict[tuple[Kind, Oid], bytes] | None:
         """What the journal keeps of each object, or None if they are so large that a pack is better."""

@@ -227,14 +227,16 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         from objstore.saving import Asking, Moving  # noqa: PLC0415  only writers need it
 
         ref = conversation_ref(name)
+        looked = None
         if isinstance(expected, _Unset):
+            looked = self._storage.look()
             current = self._storage.refs.resolve(ref)
             expected = None if current is None else NodeId(current)
         saved = self._saver.save(
             messages,
             ROOT if expected is None else expected,
             note=note,
-            moving=Moving(ref, expected, reason),
+            moving=Moving(ref, expected, reason, looked),
             asking=None if call is None else Asking(call, 0, name),
         )
         return saved.head

@@ -52,6 +52,10 @@ class Batch:
     """Nodes that are not in the batch and must still be there when it is committed."""
     planned: bytes | None = None
     """A state of the store (`Storage.look`) in which none of its nodes were stored, and all it relies on was."""
+    absent: set[tuple[Kind, Oid]] = field(default_factory=set)
+    """What was not stored in the state `planned`."""
+    resolved: bytes | None = None
+    """A state of the store in which its moves' refs were where they expect them, and no later."""
 
     @property
     def count(self) -> int:
