@@ -39,9 +39,7 @@ def message_content_hash(message: Message, include_provider_metadata: bool = Tru
     known = message._id
     if known is None:
         raw = _write_at_once(message)
-        if raw is not None:  # nearly always
-            return _remember(message, raw)
-        known = _hash(message, True)
+        known = _hash(message, True) if raw is None else _sha256(raw).hexdigest()
         object.__setattr__(message, "_id", known)
     return known
 

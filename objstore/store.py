@@ -259,6 +259,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         if not history:
             return self._known(name), 0
         ids = node_ids(history)
+        looked = self._storage.look()
         head, known = self._saver.continues(name, ids)
         if head is not None and known == len(ids):
             return head, 0
@@ -266,7 +267,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
             history[known:],
             ROOT if head is None else head,
             note=note if note is None or isinstance(note, Mapping) else note[known:],
-            moving=Moving(conversation_ref(name), head, reason),
+            moving=Moving(conversation_ref(name), head, reason, looked),
         )
         return saved.head, len(ids) - known
 
