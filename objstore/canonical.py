@@ -111,7 +111,8 @@ def _write_at_once(message: Message, metadata: bool = True) -> bytes | None:
         value: dict[str, Json] = {"parts": members, "role": message.role}
         if metadata and message.provider_metadata:
             value["provider_metadata"] = message.provider_metadata
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        # What orjson gives keeps the room it was written in: 4 KiB for 200 bytes, thousands of times.
+        return bytes(memoryview(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
     except TypeError:  # an integer beyond 64 bits or a lone surrogate
         return None
 

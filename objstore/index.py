@@ -280,17 +280,24 @@ class Index(IndexFile):
         added: list[tuple[int, Value]] = []
         loose: list[tuple[int, int, bytes]] = []
         absent = None if all_new else self.missing(kind, [arrival.oid for arrival in arrivals])
+        messages = self._arriving.get(Kind.MESSAGE, {})
+        unhex = bytes.fromhex
         for arrival in arrivals:
             _, oid, loc, value = arrival
-            name = bytes.fromhex(oid[:32])
+            name = unhex(oid[:32])
             if name in fresh or (absent is not None and oid not in absent):
                 continue
-            if kind is Kind.NODE:
-                edges = self._edges(db, value, fresh, rows, first)
-                if edges is None:
-                    left.append(arrival)
-                    continue
-                rows.append((row, *edges, loc))
+            if isinstance(value, Node):
+                message = messages.get(unhex(value.message[:32]))
+                before = None if value.parent == ROOT else fresh.get(unhex(value.parent[:32]))
+                if message is not None and before is not None and value.called_by is None:  # mostly
+                    rows.append((row, before, message, rows[before - first][3] + 1, loc))
+                else:
+                    edges = self._edges(db, value, fresh, rows, first)
+                    if edges is None:
+                        left.append(arrival)
+                        continue
+                    rows.append((row, *edges, loc))
             else:
                 rows.append((row, loc))
             fresh[name] = row

@@ -18,6 +18,7 @@ from objstore.records import Note
 from refs.files import Files, Handle
 from refs.ids import Oid
 
+_MESSAGE, _NODE = Kind.MESSAGE, Kind.NODE
 _NODE_ROOM: Final = 512  # bytes: the longest node line there usually is, four whole ids and their quotes
 
 
@@ -89,6 +90,29 @@ class PackWriter:
                     members.append(node.tool_call_id)
             line = dumps({"node": members})
         frame.nodes[oid] = self._add(line, Kind.NODE, oid)
+
+    def pair(self, message: Oid, raw: bytes, oid: Oid, node: Node) -> None:
+        """A plain message and a node of it, one behind the other: what most of a pack is, in one step."""
+        frame = self._frame
+        here = len(frame.lines)
+        size = frame.size + len(raw) + 1
+        parent = frame.nodes.get(node.parent)
+        if (
+            parent is None
+            or node.called_by is not None
+            or message in frame.messages
+            or size + _NODE_ROOM > FRAME_BYTES
+            or here + 2 > MAX_FRAME_LINES
+        ):
+            self.message(message, raw)
+            self.node(oid, node)
+            return
+        line = b'{"node":[%d,1]}' % (here + 1 - parent)
+        frame.lines += (raw, line)
+        frame.size = size + len(line) + 1
+        frame.messages[message], frame.nodes[oid] = here, here + 1
+        number = len(self._frames)
+        self._placed += (Placed(_MESSAGE, message, number, here), Placed(_NODE, oid, number, here + 1))
 
     def _make_room_for_node(self, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None) -> None:
         self._make_room(_NODE_ROOM)

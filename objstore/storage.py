@@ -177,10 +177,17 @@ class Storage(Engine):
                 or (unchanged and (each.kind is Kind.NODE or (each.kind, each.oid) in batch.absent))
                 or not has(each.kind, each.oid)
             ]
-        new = []
+        new: list[NewObject] = []
         for kind, objects in batch.objects.items():
-            missing = self.index.missing(kind, objects)
-            new += [each for oid, each in objects.items() if oid in missing]
+            if kind is Kind.NODE and unchanged:
+                new += objects.values()
+                continue
+            known = [oid for oid, each in objects.items() if not each.unique]
+            missing = self.index.missing(kind, known)
+            if len(missing) == len(known):
+                new += objects.values()
+            else:
+                new += [each for oid, each in objects.items() if each.unique or oid in missing]
         return new
 
     def _check_moves(self, moves: Sequence[Move], resolved: bytes | None = None) -> None:
@@ -213,8 +220,8 @@ class Storage(Engine):
             nodes |= batch.relies_on
         self._check_payloads(batch)
         nodes.discard(ROOT)
-        for each in new:
-            needed[each.kind].discard(each.oid)
+        for kind, objects in batch.objects.items():  # what of it isn't new is there
+            needed[kind].difference_update(objects)
         for kind, ids in needed.items():
             if ids:
                 for oid in sorted(self.index.missing(kind, ids)):
@@ -427,13 +434,16 @@ class Storage(Engine):
 
 def _arrivals(new: Iterable[NewObject], placed: Iterable[Placed], first: int) -> list[Arrival]:
     """Objects, most of which stand in a pack whose first frame has the row `first`."""
-    waiting = {(each.kind, each.oid): each for each in new}
+    waiting: dict[Kind, dict[Oid, NewObject]] = {kind: {} for kind in KINDS}
+    for each in new:
+        waiting[each.kind][each.oid] = each
     arrivals = []
     for kind, oid, frame, line in placed:
-        each = waiting.pop((kind, oid), None)
-        if each is not None:  # else it is a copy
-            arrivals.append(Arrival(kind, oid, place_packed(first + frame, line), each.value))
-    arrivals += [Arrival(kind, oid, place_loose(each.form), each.value) for (kind, oid), each in waiting.items()]
+        found = waiting[kind].pop(oid, None)
+        if found is not None:  # else it is a copy
+            arrivals.append(Arrival(kind, oid, place_packed(first + frame, line), found.value))
+    for left in waiting.values():
+        arrivals += [Arrival(each.kind, oid, place_loose(each.form), each.value) for oid, each in left.items()]
     return arrivals
 
 
