@@ -358,7 +358,7 @@ class IndexFile:
         with self._transaction(db):
             arrivals = recent.after(self._settled_to())
             if arrivals is not None:  # else somebody has taken all in, and the journal was emptied since
-                if self.add(db, arrivals):
+                if self.add(db, arrivals, all_new=True):
                     raise CorruptFile(self.path, "it lacks what was there when the latest objects came")
                 self.set_stamp(db, recent.until)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from objstore import clock as clocks
 from objstore.canonical import condense, message_content_hash
@@ -22,7 +22,7 @@ from objstore.records import Note, check_time
 from objstore.storage import Storage
 from objstore.transaction import Transaction
 from refs.errors import Diverged, ObjectMissing, RefChanged
-from refs.ids import ROOT, CallId, MessageId, NodeId, Oid
+from refs.ids import ROOT, CallId, MessageId, NodeId, Oid, is_oid
 from refs.names import RefName, conversation_ref, short_name
 
 if TYPE_CHECKING:
@@ -38,8 +38,7 @@ Notes = Mapping[str, Json] | Sequence[Mapping[str, Json]] | None
 """What is known about the messages that are saved: one mapping for all, or one for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
+class Moving(NamedTuple):
     """The ref that moves to the head of what is saved, and where it must be before.
 
     `looked` is a state of the store (`Storage.look`) after which it was found there.
@@ -65,8 +64,7 @@ class Asking:
     resends: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """`ids` are the nodes of the messages, the first `known` of them stored before; `call` what was recorded."""
 
     parent: NodeId
@@ -200,8 +198,7 @@ class Saver:
             self._storage.files.touch(name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
     messages: Sequence[Message]
     parent: NodeId
     called_by: NodeId | None
@@ -212,8 +209,8 @@ class _Job:
 
     def node(self, saved: Saved, i: int, message: MessageId) -> Node:
         """The node of the i-th message."""
-        if i:
-            return Node.trusted(saved.ids[i - 1], message)
+        if i or (self.called_by is None and is_oid(self.parent)):
+            return Node.trusted(saved.ids[i - 1] if i else self.parent, message)
         return Node(self.parent, message, self.called_by, self.tool_call_id)
 
 
