@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from objstore.arrival import Arrival, place_loose, place_packed
@@ -40,7 +40,7 @@ from objstore.pack import PACK_FOLDER, Placed, Written, pack_name, publish
 from objstore.packing import write_in_order
 from objstore.packwriter import PackWriter
 from objstore.records import Call, check_time
-from objstore.scan import Notice, Progress, admit, adopt_pack, loose_arrivals
+from objstore.scan import Notice, Progress, admit, adopt_pack, loose_arrivals, value_of
 from refs.errors import (
     CorruptFile,
     DagError,
@@ -50,7 +50,7 @@ from refs.errors import (
 )
 from refs.files import Files
 from refs.ids import ROOT, Oid, parse_oid
-from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, check_ref_name, conversation_ref
+from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, RefName, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
 from refs.store import Move
 
@@ -350,19 +350,17 @@ class Storage(Engine):
         """
         with self.lock():
             objects: dict[tuple[Kind, Oid], StoredObject] = {}
+            moved: set[RefName] = set()
             for record, _ in self.journal.records():
                 objects.update({(each.kind, each.oid): each for each in record.objects})
-            loose = [each for each in objects.values() if self._is_loose(each)]
+                moved.update(entry.ref for entry in record.moves)
+            loose = self._in_no_pack(objects.values())
             if len(loose) > SMALL_TRANSACTION_OBJECTS:
-                from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
-
-                self.pack_loose(
-                    [NewObject(e.kind, e.oid, self._raw(e), arrival_of(e).value, e.form) for e in loose]
-                )
+                self.pack_loose([self._opened(each) for each in loose])
                 loose = []
             for each in loose:
                 self._place(each)
-            self._sync_since_checkpoint(loose)
+            self._sync_since_checkpoint(loose, moved)
             self.index.checkpoint()
             self.empty_journal(swept=False)
 
@@ -389,11 +387,14 @@ class Storage(Engine):
                 self.index.link(db)
         return len(arrivals)
 
-    def _is_loose(self, each: StoredObject) -> bool:
-        if each.kind is Kind.PAYLOAD:
-            return False
-        place = self.index.locate(each.kind, each.oid)
-        return place is None or place.pack is None
+    def _in_no_pack(self, objects: Collection[StoredObject]) -> list[StoredObject]:
+        """Those that stand in the journal alone, or in a loose file."""
+        packed = set()
+        for kind in KINDS:
+            rows = self.index.rows_of(kind, [each.oid for each in objects if each.kind is kind])
+            loose = {row for row, _ in self.index.loose_rows(kind)} if rows else set()
+            packed |= {(kind, oid) for oid, row in rows.items() if row not in loose}
+        return [e for e in objects if e.kind is not Kind.PAYLOAD and (e.kind, e.oid) not in packed]
 
     def _place(self, each: StoredObject) -> None:
         """Make an object's loose file; the folder is still to be synced."""
@@ -401,15 +402,20 @@ class Storage(Engine):
         if self.files.read_or_none(name, MAX_STORED_BYTES) != packed:
             self.files.replace(name, packed, sync_folder=False)
 
+    def _opened(self, each: StoredObject) -> NewObject:
+        from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
+
+        raw = self._raw(each)
+        return NewObject(each.kind, each.oid, raw, value_of(each.kind, each.form, raw), each.form)
+
     def _raw(self, each: StoredObject) -> bytes:
         return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
 
-    def _sync_since_checkpoint(self, loose: Iterable[StoredObject]) -> None:
+    def _sync_since_checkpoint(self, loose: Iterable[StoredObject], moved: Collection[RefName]) -> None:
         """Make durable what the journal's records changed: the names of these loose files, refs, reflog."""
-        names = {entry.ref for record, _ in self.journal.records() for entry in record.moves}
         for folder in sorted({loose_name(each.kind, each.oid).rpartition("/")[0] for each in loose}):
             self.files.sync_dir(folder)
-        self.refs.sync(names)
+        self.refs.sync(moved)
         self.refs.reflog.sync()
 
     def pack_loose(self, objects: Sequence[NewObject], level: int = FAST_LEVEL) -> Written | None:
@@ -422,13 +428,14 @@ class Storage(Engine):
         with self.index.changing() as db:
             first = self.index.add_pack(db, written.pack, written.frames)
             for kind in Kind:
-                self.index.move(
-                    db,
-                    kind,
-                    [(p.oid, place_packed(first + p.frame, p.line)) for p in written.placed if p.kind is kind],
-                )
-        for each in objects:
-            self.files.remove(loose_name(each.kind, each.oid, each.form))
+                places = {p.oid: place_packed(first + p.frame, p.line) for p in written.placed if p.kind is kind}
+                rows = self.index.rows_of(kind, places)
+                self.index.move_rows(db, kind, [(places[oid], row) for oid, row in rows.items()])
+        kinds = {each.kind for each in objects}
+        there = {(kind, oid, form) for kind in kinds for oid, form in list_loose(self.files, kind)}
+        for each in objects:  # most of what was only in the journal never had a file
+            if (each.kind, each.oid, each.form) in there:
+                self.files.remove(loose_name(each.kind, each.oid, each.form))
         return written
 
 
