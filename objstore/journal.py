@@ -262,8 +262,8 @@ class Journal:
         return None
 
     def is_whole(self) -> bool:
-        """Whether both copies of the header are what was written."""
-        return self._read_header().both
+        """Whether the header is what was written: both copies, the mark, and the zeros between."""
+        return self._read_header().sound
 
     def adopt_boot(self) -> None:
         """Say that everything has been applied in this boot, and make that durable."""
@@ -304,8 +304,8 @@ class Journal:
         problems = []
         if torn:
             problems.append(f"{size - end} bytes behind the last whole record, at {end}")
-        if not header.both:
-            problems.append("one of the two copies of its header is damaged")
+        if not header.sound:
+            problems.append("a part of its header is damaged that can be told from the rest")
         if header.applied > end:
             problems.append("more is marked as applied than there is")
         return problems
@@ -370,9 +370,12 @@ class Journal:
         end, check = _APPLIED.unpack_from(data, _APPLIED_AT)
         if magic != _MAGIC:
             raise CorruptFile(where, "not a journal")
-        if _applied(end)[8:] != check or not START <= end < _FAR:
+        marked = _applied(end)[8:] == check and START <= end < _FAR
+        if not marked:
             end, boot = START, b""  # not to be believed: replay everything, which is harmless
-        return _Header(journal, before, before_end, boot, end, len(whole) == 2 and whole[0] == whole[1])
+        blank = b"".join([data[start:stop] for start, stop in _BLANKS])
+        sound = marked and len(whole) == 2 and whole[0] == whole[1] and not blank.strip(b"\0")
+        return _Header(journal, before, before_end, boot, end, sound)
 
     def _record_at(self, handle: Handle, journal: bytes, at: int, size: int) -> tuple[Record, int] | None:
         head = handle.read_at(at, HEAD.size)
@@ -388,6 +391,12 @@ class Journal:
 
 
 _NOWHERE: Final = bytes(16)
+_HEAD_BYTES: Final = _HEADER.size + 16
+_BLANKS: Final = (
+    (_HEAD_BYTES, _APPLIED_AT),
+    (_APPLIED_AT + _APPLIED.size, _COPY_AT),
+    (_COPY_AT + _HEAD_BYTES, START),
+)
 _FAR: Final = 1 << 62
 
 
@@ -397,8 +406,8 @@ class _Header(NamedTuple):
     before_end: int
     boot: bytes
     applied: int
-    both: bool
-    """Whether both copies are whole, and the same."""
+    sound: bool
+    """Whether both copies are whole, and the same, and the mark, and all else is zeros."""
 
 
 def _whole(data: bytes, at: int) -> bytes | None:
