@@ -20,7 +20,7 @@ from objstore.arrival import LINES_PER_FRAME, Arrival, Location, Value, loose_fo
 from objstore.indexfile import NUMBERING, IndexFile
 from objstore.kinds import Kind
 from objstore.node import Node
-from refs.errors import CorruptFile, DagError
+from refs.errors import CorruptFile
 from refs.ids import ROOT, NodeId, Oid
 
 _ID_BYTES: Final = 32
@@ -231,9 +231,6 @@ class Index(IndexFile):
         if type(value) is not bytes or len(value) != _ID_BYTES:
             raise self._odd(value)
         return Oid(value.hex())
-
-    def _odd(self, value: object) -> DagError:
-        return self._failure(sqlite3.DatabaseError(f"{str(value)[:40]!r} where something else belongs"))
 
     # -- changing: inside `changing`, with the store's lock held ----------------------------------
 

@@ -387,7 +387,7 @@ class IndexFile:
 
     def _settled_to(self) -> str | None:
         found = self._one("SELECT value FROM meta WHERE key=?", (_STAMP,), settled=False)
-        return None if found is None else found[0]
+        return None if found is None else self._text(found[0])
 
     def set_stamp(self, db: sqlite3.Connection, stamp: str) -> None:
         self.set_meta(db, _STAMP, stamp)
@@ -414,7 +414,16 @@ class IndexFile:
 
     def meta(self, name: str) -> str | None:
         found = self._one("SELECT value FROM meta WHERE key=?", (name,))
-        return None if found is None else found[0]
+        return None if found is None else self._text(found[0])
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._odd(value)
+        return value
+
+    def _odd(self, value: object) -> DagError:
+        """A damaged file may hold any value in any place."""
+        return self._failure(sqlite3.DatabaseError(f"{str(value)[:40]!r} where something else belongs"))
 
     def set_meta(self, db: sqlite3.Connection, name: str, value: str) -> None:
         db.execute(
