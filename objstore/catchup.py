@@ -24,7 +24,7 @@ def stamp_of(position: Position) -> str:
 def stamped(index: Index) -> Position | None:
     """Up to where in which journal an index holds everything; None if it doesn't tell."""
     name, _, end = (index.stamp() or "").partition(":")
-    return Position(name, int(end)) if end.isdigit() else None
+    return Position(name, int(end)) if end.isdecimal() else None
 
 
 def holds_all(index: Index, journal: Journal) -> bool:
