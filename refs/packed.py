@@ -23,7 +23,7 @@ from refs.forks import renew_after_fork
 from refs.ids import OID_DIGITS, Oid
 from refs.members import MemberWriter
 from refs.names import MAX_REF_BYTES, RefName
-from refs.packedfile import HEADER, NAME_AT, Block, PackedFile, blocks, opened, parse, reason
+from refs.packedfile import HEADER, NAME_AT, Block, PackedFile, PlainFile, blocks, opened, parse, reason
 
 PACKED_REFS: Final = "packed-refs"
 MAX_PACKED_BYTES: Final = 1 << 30
@@ -168,12 +168,14 @@ class PackedRefs:
                         previous = name
                         yield name.decode(), None
 
-    def rewrite(self, changes: Mapping[RefName, Oid | None]) -> None:
+    def rewrite(self, changes: Mapping[RefName, Oid | None], *, settle: bool = False) -> None:
         """Set or (None) remove refs, durably, in one replacement of the file.
 
-        Nothing is written if there is nothing to set, and none of what is to be removed is there.
+        Nothing is written if there is nothing to set, and none of what is to be removed is there; but with
+        `settle` a long file that is still plain is.
         """
-        if all(new is None and self.find(name) is None for name, new in changes.items()):
+        nothing = all(new is None and self.find(name) is None for name, new in changes.items())
+        if nothing and not (settle and self._is_long()):
             return
         handle = self._files.create_temp("")
         try:
@@ -190,6 +192,12 @@ class PackedRefs:
             with contextlib.suppress(StorageFailure):  # the first error is the one to tell
                 self._files.remove(handle.name)
             raise
+
+    def _is_long(self) -> bool:
+        """Whether the file is plain though it has too many lines for that."""
+        with self._guard:
+            file = self._current()
+            return isinstance(file, PlainFile) and file.handle.size() > SMALL_BYTES + len(HEADER)
 
     def _merge(self, changes: Mapping[RefName, Oid | None], writer: MemberWriter) -> None:
         """Write the lines that there are, with changes made. Members in which nothing changes stay as they are."""

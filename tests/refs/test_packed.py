@@ -11,10 +11,11 @@ import pytest
 from refs.errors import CorruptFile
 from refs.files import Files
 from refs.ids import Oid
-from refs.members import END, pack_member, places
+from refs.members import END, MAGIC, pack_member, places
 from refs.names import conversation_ref
 from refs.packed import PackedRefs
 from refs.packedfile import HEADER, salvage
+from refs.store import RefStore
 
 COUNT = 1200
 
@@ -102,6 +103,22 @@ def test_a_large_plain_file_is_read_and_becomes_members_with_the_next_change(pac
     packed.rewrite({named(601): digest(1)})
     assert gzip.decompress(path.read_bytes()) == text(changed) != path.read_bytes()
     assert packed.find(named(601)) == digest(1)
+
+
+@pytest.mark.parametrize(("count", "becomes_members"), [(100, False), (300, True)])
+def test_packing_settles_a_long_plain_file_though_no_ref_has_moved(packed, path, tmp_path, count, becomes_members):
+    path.write_bytes(text(values(count)))
+    before = path.stat().st_ino
+    packed.rewrite({})
+    assert path.stat().st_ino == before
+    store = RefStore(Files(tmp_path))
+    assert store.pack() == 0
+    store.close()
+    assert path.read_bytes().startswith(MAGIC) == becomes_members == (path.stat().st_ino != before)
+    assert dict(packed.items()) == values(count)
+    settled = path.stat().st_ino
+    packed.rewrite({}, settle=True)
+    assert path.stat().st_ino == settled
 
 
 def test_members_in_which_nothing_changes_are_taken_as_they_are(packed, path):
