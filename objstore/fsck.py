@@ -32,7 +32,7 @@ from objstore.survey import Survey, unfinished
 from refs.errors import CorruptFile, DagError
 from refs.files import TEMP_PREFIX, Files
 from refs.ids import Oid, is_oid
-from refs.reflog import REFLOG
+from refs.logfiles import REFLOG, is_archive
 from refs.store import HEAD, STAMP, RefStore
 
 LOCK: Final = "lock"
@@ -129,6 +129,7 @@ def _file(files: Files, name: str, *, quick: bool) -> Iterator[Finding]:
         yield from _object_file(files, name, quick=quick)
     elif not (
         name in _KNOWN_FILES
+        or is_archive(name)
         or name.startswith(f"{JOURNAL}.damaged-")
         or (top != name and top in _KNOWN_FOLDERS)
         or any(name == each or name in (f"{each}-wal", f"{each}-shm", f"{each}-journal") for each in _DATABASES)
@@ -221,7 +222,13 @@ def _refs(files: Files) -> Iterator[Finding]:
         for _ in refs.reflog.entries():
             pass
         if refs.reflog.damaged:
-            yield warning("damaged-reflog", REFLOG, f"{refs.reflog.damaged} lines can't be read")
+            yield warning(
+                "damaged-reflog", REFLOG, f"{refs.reflog.damaged} lines, or parts of its archive, can't be read"
+            )
+        for problem in refs.reflog.archive_problems():
+            yield error("damaged-reflog", REFLOG, problem)
+        for name in refs.reflog.strays():
+            yield info("stray-file", name, "no reflog names it; gc removes it")
     except DagError as failure:
         yield error("bad-ref", REFLOG, str(failure))
     finally:

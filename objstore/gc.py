@@ -177,6 +177,7 @@ class _Run:
         elif before is not None:
             report.reflog_expired = storage.refs.reflog.expire(_iso(before), keep_last=True)
         if not self.options.dry_run:
+            storage.refs.reflog.compact()
             with storage.index.changing() as db:
                 storage.index.set_meta(db, _RUN, self.token)
 

@@ -34,6 +34,7 @@ from refs.files import Files
 from refs.ids import Oid
 from refs.names import CONVERSATIONS, RefName, check_ref_name, conversation_ref
 from refs.packed import MAX_PACKED_BYTES, PACKED_REFS
+from refs.packedfile import HEADER, salvage
 from refs.store import HEAD, Move, RefStore
 
 _PACK: Final = re.compile(rf"{PACK_FOLDER}/pack-([0-9a-f]{{64}})\.pack")
@@ -204,6 +205,9 @@ class _Repair:
     def _refs(self) -> None:
         refs = RefStore(self.files)
         try:
+            mended = refs.reflog.mend(lambda archive: self._copy_aside(archive, MAX_PACKED_BYTES))
+            if mended is not None:
+                self._say(mended)
             problems = dict(refs.verify())
             if PACKED_REFS in problems:
                 self._packed_refs(refs)
@@ -241,16 +245,16 @@ class _Repair:
             self._say(f"set {name} to {value}, its last value in the reflog{old}")
 
     def _packed_refs(self, refs: RefStore) -> None:
-        data = self.files.read_or_none(PACKED_REFS, MAX_PACKED_BYTES) or b""
         self._copy_aside(PACKED_REFS, MAX_PACKED_BYTES)
         values: dict[str, Oid] = {}
-        for line in data.split(b"\n")[:-1]:
-            match = _PACKED_LINE.fullmatch(line)
-            try:
-                if match is not None:
-                    values[check_ref_name(match[2].decode())] = Oid(match[1].decode())
-            except (DagError, UnicodeDecodeError):
-                continue
+        with self.files.open_read(PACKED_REFS) as handle:
+            for line in salvage(handle):
+                match = _PACKED_LINE.fullmatch(line)
+                try:
+                    if match is not None:
+                        values[check_ref_name(match[2].decode())] = Oid(match[1].decode())
+                except (DagError, UnicodeDecodeError):
+                    continue
         logged = {entry.ref for entry in refs.reflog.entries()}
         for ref in logged - values.keys():
             value = self._last_value(refs, ref)
@@ -258,7 +262,7 @@ class _Repair:
                 values[ref] = value
         lines = sorted(f"{oid} {name}\n".encode() for name, oid in values.items())
         lines.sort(key=lambda line: line[65:])
-        self.files.replace(PACKED_REFS, b"# packed-refs sorted\n" + b"".join(lines))
+        self.files.replace(PACKED_REFS, HEADER + b"".join(lines))
         self._say(f"wrote packed-refs anew with {len(values)} refs; the old one is in {self.quarantine}")
 
     def _head(self, refs: RefStore) -> None:

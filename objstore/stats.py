@@ -21,6 +21,7 @@ from objstore.pack import list_packs, pack_name
 from objstore.storage import Storage
 from refs.errors import DagError
 from refs.files import Files
+from refs.logfiles import REFLOG, is_archive
 from refs.names import CONVERSATIONS
 
 LARGEST: Final = 10
@@ -115,7 +116,7 @@ def _files(files: Files, stats: Stats) -> None:
             stats.index_bytes += found.st_size
         elif name == JOURNAL:
             stats.journal_bytes += found.st_size
-        elif name.startswith("refs/") or name in ("packed-refs", "reflog", "HEAD"):
+        elif name.startswith("refs/") or name in ("packed-refs", REFLOG, "HEAD") or is_archive(name):
             stats.refs_bytes += found.st_size
 
 

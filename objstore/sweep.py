@@ -92,8 +92,11 @@ def loose_files(storage: Storage, graph: Graph, keep: Live, packs: list[NewPack]
 
 
 def remove_leftovers(storage: Storage, now: float) -> int:
-    """Delete what a crash left: old temporary files, and loose objects that stand in a pack; how many."""
-    files, removed = storage.files, 0
+    """Delete what a crash left: old temporary files, archives of the reflog, loose objects that stand in a pack.
+
+    How many there were. The lock is held.
+    """
+    files, removed = storage.files, storage.refs.reflog.sweep()
     names = [name for name, is_dir in files.entries("") if not is_dir]
     for name in (*names, *files.walk("objects"), *files.walk("refs")):
         if name.rpartition("/")[2].startswith(TEMP_PREFIX):

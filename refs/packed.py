@@ -1,10 +1,10 @@
-"""`packed-refs`: many refs in one file, a line each, sorted by name.
+"""`packed-refs`: many refs in one file, a line each, sorted by name; from `SMALL_BYTES` on in gzip members.
 
     # packed-refs sorted
     <64 hex digits> refs/conversations/trip
 
-It is only ever replaced whole, so an open handle is a snapshot. One ref is found by bisecting the file
-with short reads: neither a lookup nor a listing holds the file in memory.
+It is only ever replaced whole, so an open handle is a snapshot. Neither a lookup nor a listing holds the file in
+memory. How it is read is in `refs.packedfile`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from operator import ge
 from typing import Final
 
 from refs.errors import CorruptFile, LimitExceeded, StorageFailure
-from refs.files import Files, Handle
+from refs.files import Files
 from refs.forks import renew_after_fork
 from refs.ids import OID_DIGITS, Oid
+from refs.members import MemberWriter
 from refs.names import MAX_REF_BYTES, RefName
+from refs.packedfile import HEADER, NAME_AT, Block, PackedFile, PlainFile, blocks, opened, parse, reason
 
 PACKED_REFS: Final = "packed-refs"
 MAX_PACKED_BYTES: Final = 1 << 30
@@ -29,16 +31,13 @@ MAX_PACKED_BYTES: Final = 1 << 30
 MAX_FOUND: Final = 4096
 """Names whose values are kept in memory as long as the file stays."""
 
-_HEADER: Final = b"# packed-refs sorted\n"
-_MAX_LINE_BYTES: Final = 64 + 1 + MAX_REF_BYTES + 1
-_WINDOW_BYTES: Final = 4096  # what is left of a bisection is read at once; several times a line
-_BLOCK_BYTES: Final = 1 << 18
-_LINE = re.compile(rb"([0-9a-f]{64}) ([^\s\x00]{1,%d})" % MAX_REF_BYTES)
+SMALL_BYTES: Final = 16_384
+"""Fewer bytes of lines stay plain: so many refs fit into few blocks of a disk either way."""
 
+_MEMBER_BYTES: Final = SMALL_BYTES // 2  # a lookup unpacks one
 _LINES = re.compile(
     rb"[0-9a-f]{64} [^\s\x00]{1,%d}(?:\n[0-9a-f]{64} [^\s\x00]{1,%d})*" % (MAX_REF_BYTES, MAX_REF_BYTES)
 )
-_NAME_AT: Final = OID_DIGITS + 1
 
 Identity = tuple[int, int, int]
 
@@ -49,7 +48,7 @@ class PackedRefs:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._guard = threading.Lock()  # a handle mustn't be closed while another thread reads it
-        self._handle: Handle | None = None
+        self._file: PackedFile | None = None
         self._identity: Identity | None = None
         self._found: dict[str, Oid | None] = {}  # what was looked up in the file as it is now
         self._found_identity: Identity | None = None
@@ -58,22 +57,21 @@ class PackedRefs:
     def renew(self) -> None:
         """In a forked child: another thread may have been amidst."""
         self._guard = threading.Lock()
-        self._handle = self._identity = None  # not closed: another thread may have done so already
+        self._file = self._identity = None  # not closed: another thread may have done so already
 
     def find_all(self, names: Iterable[str]) -> dict[str, Oid]:
         """The values of those of many refs that are here, in one walk along the file."""
         wanted = sorted(map(_key, names))
         found: dict[str, Oid] = {}
-        opened = self._open()
-        if opened is None or not wanted:
+        file = self._open()
+        if file is None or not wanted:
             return found
-        with opened as handle:
+        with file.handle:
             at = 0
-            for lines in self._sound_blocks(handle):
-                last = lines[-1][_NAME_AT:]
-                end = bisect_right(wanted, last, at)
+            for block in self._sound_blocks(file):
+                end = bisect_right(wanted, block.lines[-1][NAME_AT:], at)
                 if at < end:
-                    values = {line[_NAME_AT:]: line for line in lines}
+                    values = {line[NAME_AT:]: line for line in block.lines}
                     for key in wanted[at:end]:
                         if (line := values.get(key)) is not None:
                             found[key.decode()] = Oid(line[:OID_DIGITS].decode())
@@ -84,24 +82,20 @@ class PackedRefs:
         """The value of one ref. Raises `CorruptFile` if the way to it is damaged."""
         key = _key(name)
         with self._guard:
-            handle = self._current()
-            if handle is None:
+            file = self._current()
+            if file is None:
                 return None
             if self._found_identity != self._identity or len(self._found) >= MAX_FOUND:
                 self._found, self._found_identity = {}, self._identity
             if name in self._found:
                 return self._found[name]
-            start, end = self._seek(handle, key)
-            block = handle.read_at(start, end - start)
-            at = block.find(b" " + key + b"\n")
-            if at < 0:
-                self._found[name] = None
-                return None
-            line = block[max(0, at - 65) : at + 1 + len(key)].removeprefix(b"\n")
+            line = file.find(key)
             try:
-                self._found[name] = _parse(line, b"")[1]
-            except ValueError as error:
-                raise self._corrupt(handle, start + at, error) from None
+                self._found[name] = None if line is None else parse(line, b"")[1]
+            except ValueError:
+                for _ in self._sound_blocks(file):  # tells which line it is
+                    pass
+                raise CorruptFile(file.path, f"the line of {name!r} is damaged") from None
             return self._found[name]
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, Oid]]:
@@ -110,79 +104,88 @@ class PackedRefs:
         Raises `CorruptFile` with the line's number at the first line that is damaged or out of order.
         """
         key = _key(prefix)
-        opened = self._open()
-        if opened is None:
+        file = self._open()
+        if file is None:
             return
-        with opened as handle:
+        with file.handle:
             previous = b""
-            for offset, line in self._lines(handle, self._seek(handle, key)[0]):
-                try:
-                    name, oid = _parse(line, previous)
-                except ValueError as error:
-                    raise self._corrupt(handle, offset, error) from None
-                previous = name
-                if name.startswith(key):
-                    yield name.decode(), oid
-                elif name > key:
-                    return
+            for block in blocks(file, file.seek(key)):
+                for number, line in enumerate(block.lines):
+                    try:
+                        name, oid = parse(line, previous)
+                    except ValueError as error:
+                        raise file.corrupt(block, number, error) from None
+                    previous = name
+                    if name.startswith(key):
+                        yield name.decode(), oid
+                    elif name > key:
+                        return
 
     def standing_at(self, values: Collection[Oid], prefix: str = "") -> Iterator[tuple[str, Oid]]:
         """Those of `items` whose value is one of `values`. Of other lines only the first bytes are looked at."""
         key = _key(prefix)
         wanted = {oid.encode() for oid in values}
-        opened = self._open()
-        if opened is None:
+        file = self._open()
+        if file is None:
             return
-        with opened as handle:
-            for offset, lines in self._blocks(handle, self._seek(handle, key)[0]):
-                for number, line in enumerate(lines):
+        with file.handle:
+            for block in blocks(file, file.seek(key)):
+                for number, line in enumerate(block.lines):
                     if line[:OID_DIGITS] not in wanted:
                         continue
                     try:
-                        name, oid = _parse(line, b"")
+                        name, oid = parse(line, b"")
                     except ValueError as error:
-                        at = offset + sum(len(each) + 1 for each in lines[:number])
-                        raise self._corrupt(handle, at, error) from None
+                        raise file.corrupt(block, number, error) from None
                     if name.startswith(key):
                         yield name.decode(), oid
-                last = lines[-1][OID_DIGITS + 1 :]
+                last = block.lines[-1][NAME_AT:]
                 if last > key and not last.startswith(key):
                     return
 
     def audit(self) -> Iterator[tuple[str, str | None]]:
         """(name, None) for each good line, (`packed-refs`, what is wrong) for each other one.
 
-        Raises `CorruptFile` where the rest can't be read as lines at all.
+        Raises `CorruptFile` where the file can't be read as lines at all.
         """
-        opened = self._open()
-        if opened is None:
+        file = self._open()
+        if file is None:
             return
-        with opened as handle:
+        with file.handle:
             previous = b""
-            for number, (_, line) in enumerate(self._lines(handle, len(_HEADER)), start=2):
-                try:
-                    name, _ = _parse(line, previous)
-                except ValueError as error:
-                    yield PACKED_REFS, f"line {number}: {_reason(error)}"
-                else:
-                    previous = name
-                    yield name.decode(), None
+            number = 1
+            for part in file.parts():
+                if isinstance(part, CorruptFile):
+                    yield PACKED_REFS, part.reason
+                    continue
+                for line in part.lines:
+                    number += 1
+                    try:
+                        name, _ = parse(line, previous)
+                    except ValueError as error:
+                        yield PACKED_REFS, f"line {number}: {reason(error)}"
+                    else:
+                        previous = name
+                        yield name.decode(), None
 
-    def rewrite(self, changes: Mapping[RefName, Oid | None]) -> None:
+    def rewrite(self, changes: Mapping[RefName, Oid | None], *, settle: bool = False) -> None:
         """Set or (None) remove refs, durably, in one replacement of the file.
 
-        Nothing is written if there is nothing to set, and none of what is to be removed is there.
+        Nothing is written if there is nothing to set, and none of what is to be removed is there; but with
+        `settle` a long file that is still plain is.
         """
-        if all(new is None and self.find(name) is None for name, new in changes.items()):
+        nothing = all(new is None and self.find(name) is None for name, new in changes.items())
+        if nothing and not (settle and self._is_long()):
             return
         handle = self._files.create_temp("")
         try:
-            size = 0
-            for piece in self._merged(changes):
-                handle.write_at(size, piece)
-                size += len(piece)
-                if size > MAX_PACKED_BYTES:
-                    raise LimitExceeded(self._files.path(PACKED_REFS), size, MAX_PACKED_BYTES)
+            writer = MemberWriter(handle, _MEMBER_BYTES, SMALL_BYTES, HEADER)
+            self._merge(changes, writer)
+            lines = writer.finish()
+            if lines is not None:
+                handle.write_at(0, HEADER + lines)
+            if handle.size() > MAX_PACKED_BYTES:
+                raise LimitExceeded(self._files.path(PACKED_REFS), handle.size(), MAX_PACKED_BYTES)
             self._files.publish(handle, PACKED_REFS)
         except BaseException:
             handle.close()
@@ -190,40 +193,43 @@ class PackedRefs:
                 self._files.remove(handle.name)
             raise
 
-    def _merged(self, changes: Mapping[RefName, Oid | None]) -> Iterator[bytes]:
-        """The file as it is with changes made, in pieces."""
+    def _is_long(self) -> bool:
+        """Whether the file is plain though it has too many lines for that."""
+        with self._guard:
+            file = self._current()
+            return isinstance(file, PlainFile) and file.handle.size() > SMALL_BYTES + len(HEADER)
+
+    def _merge(self, changes: Mapping[RefName, Oid | None], writer: MemberWriter) -> None:
+        """Write the lines that there are, with changes made. Members in which nothing changes stay as they are."""
         keys = sorted((_key(name), name) for name in changes)
         names = [key for key, _ in keys]
-        yield _HEADER
         at = 0
-        opened = self._open()
-        if opened is not None:
-            with opened as handle:
-                for lines in self._sound_blocks(handle):
-                    end = bisect_right(names, lines[-1][_NAME_AT:], at)
-                    left = lines if at == end else _changed(lines, keys[at:end], changes)
+        file = self._open()
+        if file is not None:
+            with file.handle:
+                for block in self._sound_blocks(file):
+                    end = bisect_right(names, block.lines[-1][NAME_AT:], at)
+                    if at == end and block.member is not None:
+                        writer.copy(block.member)
+                    else:
+                        left = block.lines if at == end else _changed(block.lines, keys[at:end], changes)
+                        writer.add(line + b"\n" for line in left)
                     at = end
-                    if left:
-                        yield b"\n".join(left) + b"\n"
-        rest = [f"{new} {name}\n".encode() for _, name in keys[at:] if (new := changes[name]) is not None]
-        if rest:
-            yield b"".join(rest)
+        writer.add(f"{new} {name}\n".encode() for _, name in keys[at:] if (new := changes[name]) is not None)
 
-    def _sound_blocks(self, handle: Handle) -> Iterator[list[bytes]]:
-        """All lines in blocks. Raises `CorruptFile` at the first that is damaged or out of order."""
+    def _sound_blocks(self, file: PackedFile) -> Iterator[Block]:
+        """All blocks. Raises `CorruptFile` at the first line that is damaged or out of order."""
         previous = b""
-        for offset, lines in self._blocks(handle, len(_HEADER)):
-            names = [previous, *(line[_NAME_AT:] for line in lines)]
-            if not _LINES.fullmatch(b"\n".join(lines)) or any(map(ge, names, names[1:])):
-                at = offset
-                for line in lines:  # which one it is
+        for block in blocks(file):
+            names = [previous, *(line[NAME_AT:] for line in block.lines)]
+            if not _LINES.fullmatch(b"\n".join(block.lines)) or any(map(ge, names, names[1:])):
+                for number, line in enumerate(block.lines):  # which one it is
                     try:
-                        previous = _parse(line, previous)[0]
+                        previous = parse(line, previous)[0]
                     except ValueError as error:
-                        raise self._corrupt(handle, at, error) from None
-                    at += len(line) + 1
+                        raise file.corrupt(block, number, error) from None
             previous = names[-1]
-            yield lines
+            yield block
 
     def identity(self) -> Identity | None:
         """Changes whenever the file does; None while there is none."""
@@ -235,25 +241,25 @@ class PackedRefs:
         with self._guard:
             self._drop()
 
-    def _current(self) -> Handle | None:
-        """The cached handle, if it still is the file of that name. It stays open, so its inode isn't reused."""
+    def _current(self) -> PackedFile | None:
+        """The cached file, if it still is the one of that name. It stays open, so its inode isn't reused."""
         found = self._files.stat(PACKED_REFS)
         if found is None:
             self._drop()
         elif self._identity != (found.st_ino, found.st_size, found.st_mtime_ns):
             self._drop()
-            self._handle = self._open()
-            if self._handle is not None:
-                status = self._handle.stat()
+            self._file = self._open()
+            if self._file is not None:
+                status = self._file.handle.stat()
                 self._identity = status.st_ino, status.st_size, status.st_mtime_ns
-        return self._handle
+        return self._file
 
     def _drop(self) -> None:
-        if self._handle is not None:
-            self._handle.close()
-        self._handle = self._identity = None
+        if self._file is not None:
+            self._file.handle.close()
+        self._file = self._identity = None
 
-    def _open(self) -> Handle | None:
+    def _open(self) -> PackedFile | None:
         try:
             handle = self._files.open_read(PACKED_REFS)
         except FileNotFoundError:
@@ -262,75 +268,17 @@ class PackedRefs:
             size = handle.size()
             if size > MAX_PACKED_BYTES:
                 raise LimitExceeded(self._files.path(PACKED_REFS), size, MAX_PACKED_BYTES)
-            if handle.read_at(0, len(_HEADER)) != _HEADER:
-                raise CorruptFile(self._files.path(PACKED_REFS), "line 1: not the header of packed-refs")
+            return opened(handle, self._files.path(PACKED_REFS))
         except BaseException:
             handle.close()
             raise
-        return handle
-
-    def _seek(self, handle: Handle, key: bytes) -> tuple[int, int]:
-        """Two beginnings of lines (or the end), close together: the first name from `key` on is between."""
-        start, end = len(_HEADER), handle.size()
-        while end - start > _WINDOW_BYTES:
-            middle = (start + end) // 2
-            block = handle.read_at(middle, 2 * _MAX_LINE_BYTES)
-            first = block.find(b"\n") + 1
-            last = block.find(b"\n", first)
-            if first == 0 or last < 0:
-                raise self._corrupt(handle, middle, ValueError("the line is too long"))
-            try:
-                name, _ = _parse(block[first:last], b"")
-            except ValueError as error:
-                raise self._corrupt(handle, middle + first, error) from None
-            if name < key:
-                start = middle + last + 1
-            elif name > key:
-                end = middle + first
-            else:
-                return middle + first, middle + last + 1
-        return start, end
-
-    def _lines(self, handle: Handle, offset: int) -> Iterator[tuple[int, bytes]]:
-        """(offset, line without its newline) from the beginning of a line on. A last line without one is cut."""
-        for start, lines in self._blocks(handle, offset):
-            at = start
-            for line in lines:
-                yield at, line
-                at += len(line) + 1
-
-    def _blocks(self, handle: Handle, offset: int) -> Iterator[tuple[int, list[bytes]]]:
-        """(offset of the first, at least one line) from the beginning of a line on; see `_lines`."""
-        end = handle.size()
-        rest = b""
-        position = offset
-        while position < end:
-            block = handle.read_at(position, min(_BLOCK_BYTES, end - position))
-            if not block:
-                break
-            position += len(block)
-            *lines, rest = (rest + block).split(b"\n")
-            if lines:
-                yield offset, lines
-            offset = position - len(rest)
-            if len(rest) > _MAX_LINE_BYTES:
-                raise self._corrupt(handle, offset, ValueError("the line is too long"))
-        if rest:
-            raise self._corrupt(handle, offset, ValueError("the file ends in the middle of a line"))
-
-    def _corrupt(self, handle: Handle, offset: int, error: ValueError) -> CorruptFile:
-        number = 1 + sum(
-            handle.read_at(at, min(_BLOCK_BYTES, offset - at)).count(b"\n")
-            for at in range(0, offset, _BLOCK_BYTES)
-        )
-        return CorruptFile(self._files.path(PACKED_REFS), f"line {number}: {_reason(error)}")
 
 
 def _changed(
     lines: Sequence[bytes], keys: Sequence[tuple[bytes, RefName]], changes: Mapping[RefName, Oid | None]
 ) -> list[bytes]:
     """Lines with the changes of some names made."""
-    held = {line[_NAME_AT:]: line for line in lines}
+    held = {line[NAME_AT:]: line for line in lines}
     for key, name in keys:
         new = changes[name]
         if new is None:
@@ -338,22 +286,6 @@ def _changed(
         else:
             held[key] = new.encode() + b" " + key
     return [held[key] for key in sorted(held)]
-
-
-def _parse(line: bytes, previous: bytes) -> tuple[bytes, Oid]:
-    """Name and value of a line that follows the name `previous`; `ValueError` says what is wrong with it."""
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise ValueError("not an id and a name")
-    oid, name = match.groups()
-    if name <= previous:
-        raise ValueError("the name is out of order")
-    name.decode()
-    return name, Oid(oid.decode())
-
-
-def _reason(error: ValueError) -> str:
-    return "the name isn't UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
 def _key(name: str) -> bytes:

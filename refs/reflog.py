@@ -1,83 +1,34 @@
-"""The log of moves: which ref went from where to where, when and why. One file for all refs.
+"""The log of moves: which ref went from where to where, when and why. One log for all refs, a line a move.
 
-    2026-01-02T03:04:05.678Z <old> <new> refs/conversations/trip commit
-
-A missing side is a dash; 64 zeros are read as the same. The reason comes last; what would break the line is
-escaped in it. Lines are in the order in which they were written; their times are as good as the clocks were.
+New lines stand in the file `reflog`; gc puts older ones into an archive (`refs.logfiles`). They are in the order
+in which they were written; their times are as good as the clocks were.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
 
-from refs.errors import InvalidRefName
 from refs.files import Files, Handle
-from refs.ids import OID_DIGITS, Oid
-from refs.names import RefName, check_ref_name
+from refs.ids import Oid
+from refs.logfiles import REFLOG, LogFiles, archive_named, header, newest_first, whole
+from refs.logline import MAX_LINE_BYTES, MAX_REASON_CHARS, ReflogEntry, fields, line, parse_line, side
+from refs.logupkeep import LogUpkeep
+from refs.names import RefName
 
-REFLOG: Final = "reflog"
-MAX_REASON_CHARS: Final = 500
-MAX_LINE_BYTES: Final = 4096
-"""More than the longest ref and a reason of which each character is escaped."""
-
-_BLOCK_BYTES: Final = 1 << 16
-_NOTHING: Final = "-"
-_ZEROS: Final = "0" * OID_DIGITS
-# Patterns as text: `re` compiles each, and keeps it, for the first who reads or writes a line.
-_LINE: Final = (
-    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}|-) ([0-9a-f]{64}|-)"
-    rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
-)
-_UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
-_ESCAPE: Final = r"\\(\\|u[0-9a-f]{4})"
+__all__ = ["MAX_LINE_BYTES", "MAX_REASON_CHARS", "REFLOG", "Reflog", "ReflogEntry", "line", "parse_line"]
 
 
-class ReflogEntry(NamedTuple):
-    """One move. `time` is UTC with milliseconds: `2026-01-02T03:04:05.678Z`."""
-
-    time: str
-    ref: RefName
-    old: Oid | None
-    new: Oid | None
-    reason: str
-
-
-def line(entry: ReflogEntry) -> bytes:
-    """An entry as its line, newline included. A reason over `MAX_REASON_CHARS` is cut."""
-    reason = entry.reason
-    if len(reason) > MAX_REASON_CHARS:
-        reason = f"{reason[: MAX_REASON_CHARS - 1]}…"
-    reason = re.sub(_UNSAFE, _escaped, reason)
-    data = f"{entry.time} {entry.old or _NOTHING} {entry.new or _NOTHING} {entry.ref} {reason}".encode()
-    if _fields(data) is None:
-        raise ValueError(f"not a reflog entry: {entry}")
-    return data + b"\n"
-
-
-def parse_line(data: bytes) -> ReflogEntry:
-    """A line, with or without its newline, as an entry; `ValueError` if it is damaged."""
-    match = _fields(data.removesuffix(b"\n"))
-    if match is None:
-        raise ValueError("not a line of the reflog")
-    time, old, new, ref, reason = (group.decode() for group in match.groups())
-    try:
-        name = check_ref_name(ref)
-    except InvalidRefName as error:
-        raise ValueError(str(error)) from error
-    return ReflogEntry(time, name, _side(old), _side(new), re.sub(_ESCAPE, _unescaped, reason))
-
-
-class Reflog:
-    """The file `reflog` of a store. Whoever writes holds the store's lock; readers need none."""
+class Reflog(LogUpkeep):
+    """The log of a store. Whoever writes holds the store's lock; readers need none."""
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        super().__init__(files)
         self._handle: Handle | None = None
         self._inode = self._end = -1
         self.damaged = 0
-        """How many lines the latest reading had to skip."""
+        """How many lines the latest reading had to skip; a part of the archive that can't be read is one."""
+
+    # -- writing at the end -----------------------------------------------------------------------
 
     def append(self, entries: Iterable[ReflogEntry]) -> None:
         """Add lines in one write at the end, after cutting what a crash left of a last one. Not synced."""
@@ -96,85 +47,28 @@ class Reflog:
         with self._files.open_rw(REFLOG) as handle:
             end = handle.size()
             start = max(0, end - sum(map(len, lines)) - MAX_LINE_BYTES)  # plus what a torn line may take
-            tail = handle.read_at(start, end - start)
+            archive = archive_named(handle)
+            first = 0 if archive is None else len(header(archive))
+            begins = start <= first
+            start = max(start, first)
+            tail = handle.read_at(start, max(0, end - start))
             if [each for each in tail.splitlines(keepends=True) if each in mine] == lines and tail.endswith(b"\n"):
                 return
             # What stands before the first of these lines, or before what is no line, stays as it is.
-            at = tail.find(b"\n") + 1 if start else 0
+            at = 0 if begins else tail.find(b"\n") + 1
             for each in tail[at:].splitlines(keepends=True):
-                if each in mine or _fields(each.removesuffix(b"\n")) is None or not each.endswith(b"\n"):
+                if each in mine or fields(each.removesuffix(b"\n")) is None or not each.endswith(b"\n"):
                     break
                 at += len(each)
             kept = [
                 each
                 for each in tail[at:].splitlines(keepends=True)
-                if each not in mine and each.endswith(b"\n") and _fields(each[:-1])
+                if each not in mine and each.endswith(b"\n") and fields(each[:-1])
             ]
             wanted = b"".join([*kept, *lines])
             if tail[at:] != wanted:
                 handle.truncate(start + at)
                 handle.write_at(start + at, wanted)
-
-    def entries(self, ref: RefName | None = None) -> Iterator[ReflogEntry]:
-        """All entries, or those of one ref, newest first. Damaged lines are skipped and counted."""
-        self.damaged = 0
-        wanted = b"" if ref is None else f" {ref} ".encode()
-        for data in self._backwards():
-            if wanted in data:
-                try:
-                    entry = parse_line(data)
-                except ValueError:
-                    self.damaged += 1
-                    continue
-                if ref is None or entry.ref == ref:
-                    yield entry
-
-    def entry(self, ref: RefName, n: int) -> ReflogEntry | None:
-        """The n-th newest entry of a ref, from 0, or None: its `new` is what `X@{n}` means."""
-        for index, entry in enumerate(self.entries(ref)):
-            if index == n:
-                return entry
-        return None
-
-    def young(self, since: str) -> Iterator[Oid]:
-        """Both ids of every entry that isn't older than `since`, with repeats.
-
-        Reads the whole log: a clock that was set back must not end the search early.
-        """
-        self.damaged = 0
-        oldest = since.encode()
-        for data in self._backwards():
-            match = _fields(data)
-            if match is None:
-                self.damaged += 1
-            elif match[1] >= oldest:
-                for side in (_side(match[2].decode()), _side(match[3].decode())):
-                    if side is not None:
-                        yield side
-
-    def expire(self, before: str, *, keep_last: bool) -> int:
-        """Durably drop the entries older than `before`, and damaged lines; returns how many went.
-
-        `keep_last` spares the newest entry of each ref whatever its age. The journal must have been
-        emptied: a replay would add again what was dropped.
-        """
-        oldest = before.encode()
-        kept, dropped, refs_seen = [], 0, set()
-        for data in self._backwards():
-            match = _fields(data)
-            if match is not None and (match[1] >= oldest or (keep_last and match[4] not in refs_seen)):
-                kept.append(data + b"\n")
-                refs_seen.add(match[4])
-            else:
-                dropped += 1
-        if dropped:
-            self._files.replace(REFLOG, b"".join(reversed(kept)))
-        return dropped
-
-    def size(self) -> int:
-        """In bytes."""
-        found = self._files.stat(REFLOG)
-        return 0 if found is None else found.st_size
 
     def sync(self) -> None:
         """Make all that was appended durable, and the file's name."""
@@ -199,57 +93,65 @@ class Reflog:
             self._inode = found.st_ino
         end = found.st_size
         if end != self._end:  # somebody else wrote here since
-            end = _whole(self._handle, end)
+            end = whole(self._handle, end)
             if end != found.st_size:
                 self._handle.truncate(end)
         self._end = -1  # until the write has gone through
         self._handle.write_at(end, data)
         self._end = end + len(data)
 
-    def _backwards(self) -> Iterator[bytes]:
-        """All whole lines without their newlines, newest first."""
-        try:
-            handle = self._files.open_read(REFLOG)
-        except FileNotFoundError:
-            return
-        with handle:
-            end = _whole(handle, handle.size()) - 1  # without the last newline
-            if end < 0:
-                return
-            rest = b""
-            while end > 0:
-                start = max(0, end - _BLOCK_BYTES)
-                rest, *lines = (handle.read_at(start, end - start) + rest).split(b"\n")
-                yield from reversed(lines)
-                # Of what is too long for a line the end is enough: still too long, and the rest needs no memory.
-                rest = rest[-MAX_LINE_BYTES - 1 :]
-                end = start
-            yield rest
+    # -- reading ----------------------------------------------------------------------------------
 
+    def entries(self, ref: RefName | None = None) -> Iterator[ReflogEntry]:
+        """All entries, or those of one ref, newest first. Damaged lines are skipped and counted."""
+        self.damaged = 0
+        wanted = b"" if ref is None else f" {ref} ".encode()
+        with LogFiles(self._files) as log:
+            for _, raw in log.backwards():
+                if raw is None:
+                    self.damaged += 1
+                elif wanted in raw:
+                    for data in newest_first(raw):
+                        if wanted not in data:
+                            continue
+                        try:
+                            entry = parse_line(data)
+                        except ValueError:
+                            self.damaged += 1
+                            continue
+                        if ref is None or entry.ref == ref:
+                            yield entry
 
-def _whole(handle: Handle, end: int) -> int:
-    """Where the last whole line ends. What follows is torn, or being written."""
-    while end > 0:
-        start = max(0, end - _BLOCK_BYTES)
-        newline = handle.read_at(start, end - start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
+    def entry(self, ref: RefName, n: int) -> ReflogEntry | None:
+        """The n-th newest entry of a ref, from 0, or None: its `new` is what `X@{n}` means."""
+        for index, entry in enumerate(self.entries(ref)):
+            if index == n:
+                return entry
+        return None
 
+    def young(self, since: str) -> Iterator[Oid]:
+        """Both ids of every entry that isn't older than `since`, with repeats. Damaged lines are counted.
 
-def _fields(data: bytes) -> re.Match[bytes] | None:
-    """Time, both ids, ref and reason of a line without its newline; None if it is none."""
-    return re.fullmatch(_LINE, data)
+        Reads the whole log: a clock that was set back must not end the search early. `CorruptFile` where a part of
+        the archive can't be read: what it names may still be wanted.
+        """
+        self.damaged = 0
+        oldest = since.encode()
+        with LogFiles(self._files) as log:
+            self._check(log)
+            for _, raw in log.backwards():
+                if raw is None:
+                    raise self._unreadable(log)
+                for data in newest_first(raw):
+                    match = fields(data)
+                    if match is None:
+                        self.damaged += 1
+                    elif match[1] >= oldest:
+                        for oid in (side(match[2].decode()), side(match[3].decode())):
+                            if oid is not None:
+                                yield oid
 
-
-def _side(oid: str) -> Oid | None:
-    return None if oid in (_NOTHING, _ZEROS) else Oid(oid)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return r"\\" if match[0] == "\\" else f"\\u{ord(match[0]):04x}"
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return "\\" if match[1] == "\\" else chr(int(match[1][1:], 16))
+    def size(self) -> int:
+        """In bytes, the archive's included."""
+        with LogFiles(self._files) as log:
+            return sum(handle.size() for handle in (log.plain, log.archive) if handle is not None)

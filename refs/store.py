@@ -224,7 +224,7 @@ class RefStore:
     def pack(self) -> int:
         """Move all loose refs into packed-refs, durably; returns how many there were."""
         values = {ref: self._loose.read(ref) for ref in self._allowed_loose()}
-        self._packed.rewrite(values)
+        self._packed.rewrite(values, settle=True)
         self._remove_loose(values)
         # Else a crash could bring a loose file back, and with it an old value or a deleted ref.
         self._loose.sync_folders(values)

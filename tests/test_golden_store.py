@@ -1,11 +1,14 @@
-"""A store written down once: read by the program, and by a reader made of docs/format.md and nothing of ours."""
+"""Files written down once: read by the program, and by a reader made of docs/format.md and nothing of ours."""
 
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import re
 import shutil
 import struct
+import zlib
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +16,8 @@ import pytest
 import zstandard
 
 from objstore.store import Store
+from refs.files import Files
+from refs.store import RefStore
 
 GOLDEN = Path(__file__).parent / "golden" / "store"
 MAIN = ["Hello, world", "Hi! How can I help?", "What is this?", ""]
@@ -200,3 +205,70 @@ def test_the_document_is_enough_to_put_an_attachment_back():
     assert held["content"] == {"payload": named(PICTURE)}
     held["content"] = base64.b64encode(PICTURE).decode()
     assert named(canonical(message)) == oid
+
+
+# -- lines in gzip members ------------------------------------------------------------------------
+
+MEMBERS = Path(__file__).parent / "golden" / "members"
+
+
+def digest(n: int) -> str:
+    return named(str(n).encode())
+
+
+def expected_refs() -> dict[str, str]:
+    refs = {f"refs/conversations/chat-{n}": digest(2 * n) for n in range(100)}
+    return refs | {f"refs/descriptions/chat-{n}": digest(2 * n + 1) for n in range(100)}
+
+
+def test_the_program_reads_members(tmp_path):
+    folder = shutil.copytree(MEMBERS, tmp_path / "members")
+    (folder / "HEAD").write_text("ref: refs/conversations/chat-0\n")
+    refs = RefStore(Files(folder))
+    assert dict(refs.list()) == expected_refs()
+    assert all(refs.resolve(ref) == oid for ref, oid in expected_refs().items())
+    assert refs.resolve("refs/conversations/chat-100") is None
+    moves = list(refs.reflog.entries())
+    assert len(moves) == 402 and refs.reflog.damaged == 0
+    assert moves[0].reason == "reset: a\nb" and moves[0].new == digest(1199)
+    assert refs.reflog.entry("refs/conversations/session", 0).new is None
+    assert refs.reflog.entry("refs/conversations/session", 200).new == digest(1000)
+    assert moves[-1].ref == "refs/conversations/chat-0" and moves[-1].new == digest(0)
+    assert refs.verify() == [] and list(refs.reflog.archive_problems()) == []
+    refs.close()
+
+
+def read_members(data: bytes) -> list[bytes]:
+    """The lines of each member (chapter 5)."""
+    found, at = [], 0
+    while at < len(data):
+        assert data[at : at + 16] == bytes.fromhex("1f8b0804 00000000 00ff0600 42430200")
+        size = struct.unpack("<H", data[at + 16 : at + 18])[0] + 1
+        raw = zlib.decompress(data[at + 18 : at + size - 8], wbits=-15)
+        assert struct.unpack("<II", data[at + size - 8 : at + size]) == (zlib.crc32(raw), len(raw))
+        assert len(raw) <= 65536 and raw[-1:] in (b"\n", b"")
+        found.append(raw)
+        at += size
+    assert found.pop() == b"" and data.endswith(bytes.fromhex("0300 00000000 00000000"))
+    return found
+
+
+def test_the_document_is_enough_to_read_members():
+    data = (MEMBERS / "packed-refs").read_bytes()
+    header, *blocks = read_members(data)
+    assert header == b"# packed-refs sorted\n" and len(blocks) > 1 and all(blocks)
+    lines = [line.split(" ") for line in b"".join(blocks).decode().splitlines()]
+    assert [(name, oid) for oid, name in lines] == sorted(expected_refs().items())
+    assert gzip.decompress(data) == header + b"".join(blocks)
+
+
+def test_the_document_is_enough_to_read_an_archive():
+    first, *later = (MEMBERS / "reflog").read_text().splitlines()
+    match = re.fullmatch(r"# older moves: zcat (reflog-([0-9a-f]{32})\.gz)", first)
+    data = (MEMBERS / match[1]).read_bytes()
+    assert named(data)[:32] == match[2]
+    moves = [line.split(" ", 4) for line in [*b"".join(read_members(data)).decode().splitlines(), *later]]
+    assert len(moves) == 402 and len(later) == 2
+    assert {ref: new for _, old, new, ref, _ in moves[:200] if old == "-"} == expected_refs()
+    assert [new for _, _, new, _, _ in moves[200:-1]] == [*(digest(1000 + n) for n in range(200)), "-"]
+    assert moves[-1][4] == r"reset: a\u000ab"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -237,6 +238,25 @@ def test_no_byte_of_the_index_can_change_what_is_read(small, tmp_path):
             noticed += bool(notices)
             shutil.rmtree(tmp_path / "copy")
     assert noticed > 1000
+
+
+def test_no_byte_of_a_packed_refs_in_members_can_move_a_conversation(tmp_path):
+    with init_quiet(tmp_path / "store") as store:
+        true = {f"{'long' * 45}/{i}": store.commit("main", [say(f"message {i}")]) for i in range(70)}
+        with store.storage.transaction() as transaction:
+            for name, head in true.items():
+                transaction.move(f"refs/conversations/{name}", None, head, "fork")
+        true["main"] = store.head("main")
+    path = tmp_path / "store" / "packed-refs"
+    data = path.read_bytes()
+    assert data.startswith(b"\x1f\x8b")
+    for where, damaged in damages(data, step=29):
+        path.write_bytes(damaged)
+        with quiet_store(tmp_path / "store") as again, contextlib.suppress(DagError):
+            assert {info.name: info.head for info in again.conversations()} == true, where
+        for name in list(true)[::9]:
+            with quiet_store(tmp_path / "store") as again, contextlib.suppress(DagError):
+                assert again.head(name) == true[name], where
 
 
 @pytest.mark.parametrize("name", ["refs/conversations/main", "HEAD", "packed-refs", "config", "reflog"])

@@ -146,6 +146,16 @@ def pack_refs(store: Store) -> None:
         store.storage.refs.pack()
 
 
+def archive_moves(store: Store) -> None:
+    """Refs and moves with such long names that both stand in gzip members."""
+    with store.storage.transaction() as transaction:
+        for i in range(70):
+            transaction.move(f"refs/conversations/{'long' * 45}/{i}", None, store.head("main"), "fork")
+    with store.storage.lock():
+        store.storage.checkpoint()
+        store.storage.refs.reflog.compact()
+
+
 def open_store(path: Path) -> tuple[FaultyFiles, Store]:
     files = FaultyFiles(path)
     return files, Store(Storage.open(files, ticking(60_000), lambda _: None))
@@ -170,7 +180,7 @@ def faults() -> Iterator[tuple[int, bool]]:
 
 @pytest.mark.parametrize(
     "act",
-    [small_commit, large_commit, checkpoint, fork, delete, rename, pack, pack_refs],
+    [small_commit, large_commit, checkpoint, fork, delete, rename, pack, pack_refs, archive_moves],
     ids=lambda a: a.__name__,
 )
 def test_an_error_leaves_the_old_state_or_the_new_one_and_the_store_works_on(act, base, tmp_path):

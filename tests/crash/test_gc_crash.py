@@ -10,7 +10,7 @@ import pytest
 from objstore.findings import Severity
 from objstore.gc import GcOptions
 from objstore.store import Store
-from tests.crash.test_power import Trials, base, boots, tell  # noqa: F401  two of them are fixtures
+from tests.crash.test_power import LONG, Trials, base, boots, forks, tell  # noqa: F401  two of them are fixtures
 from tests.storetools import picture, quiet_store, say, talk
 
 CHECK_EVERY = 3
@@ -65,14 +65,26 @@ class WithoutReflog(Trials):
             assert seen.items() <= after.items()
 
 
-@pytest.mark.parametrize("act", [quick, nothing_left, young_garbage, twice], ids=lambda act: act.__name__)
+def archives(store: Store) -> None:
+    """Another archive of the reflog takes the place of one, and what is old goes out of that."""
+    twice(store)
+
+
+@pytest.mark.parametrize(
+    "act", [quick, nothing_left, young_garbage, twice, archives], ids=lambda act: act.__name__
+)
 def test_gc_may_be_cut_short_anywhere(act, base, boots, tmp_path):  # noqa: F811
     with quiet_store(base) as store:
         many_packs(store)
+        if act is archives:
+            forks(store, LONG + "1", 30)
+            quick(store)
+            forks(store, LONG + "2", 30)
     story, disk = tell(base, act)
     tried = WithoutReflog(tmp_path, boots, random.Random(act.__name__))
     for step, op in enumerate([None, *story.files.ops]):
         if op is not None:
             disk.apply(op)
         tried.crash(disk, step, story, f"after step {step} ({op})", boot=1)
+    assert act is not archives or any(op.other.endswith(".gz") for op in story.files.ops)
     tried.tell(f"gc, {act.__name__}", len(story.files.ops))

@@ -26,6 +26,8 @@ from tests.storetools import indexed, init_quiet, picture, quiet_store, say, tal
 
 REBUILD_EVERY = 7
 """So many states are looked at before one index is compared with a fresh one: building one takes the longest."""
+LONG = "long" * 45
+"""A name that makes a long log of few moves."""
 
 
 @dataclass
@@ -154,14 +156,25 @@ def describe(store: Store) -> None:
 
 def many_forks(store: Store) -> None:
     """More moves than are written loose."""
+    forks(store, "many", 70)
+
+
+def forks(store: Store, folder: str, count: int) -> None:
     with store.storage.transaction() as transaction:
-        for i in range(70):
-            transaction.move(f"refs/conversations/many/{i}", None, store.head("main"), "fork")
+        for i in range(count):
+            transaction.move(f"refs/conversations/{folder}/{i}", None, store.head("main"), "fork")
 
 
 def pack_refs(store: Store) -> None:
     with store.storage.lock():
         store.storage.refs.pack()
+
+
+def archive_moves(store: Store) -> None:
+    """An archive takes the place of the one that there is."""
+    with store.storage.lock():
+        store.storage.checkpoint()
+        assert store.storage.refs.reflog.compact()
 
 
 ACTS = [
@@ -183,14 +196,19 @@ ACTS = [
     describe,
     many_forks,
     pack_refs,
+    archive_moves,
 ]
 
 
 def tell(base: Path, act: Callable[[Store], None]) -> tuple[Story, Disk]:
     """Do `act` between two commits, and write it all down."""
-    if act in (gc, checkpoint_into_a_pack):
+    if act in (gc, checkpoint_into_a_pack, archive_moves):
         store = quiet_store(base)
-        if act is gc:
+        if act is archive_moves:
+            forks(store, LONG + "1", 30)
+            archive_moves(store)
+            forks(store, LONG + "2", 30)
+        elif act is gc:
             store.save_chain([say(f"nobody needs this {i}") for i in range(70)])
             store.save_chain(talk("nor", "this"))
         else:

@@ -10,6 +10,7 @@ from objstore.canonical import canonical_message_json
 from objstore.findings import Level, Severity
 from objstore.frames import compress
 from objstore.fsck import check
+from objstore.gc import GcOptions
 from objstore.kinds import Kind
 from objstore.loose import loose_name
 from objstore.message import AttachmentPart, Message
@@ -397,6 +398,51 @@ def test_repair_writes_packed_refs_anew_from_its_good_lines_and_the_reflog(store
     path.write_bytes(lines[0] + b"garbage\n" + b"".join(lines[2:]))
     done = store.repair()
     assert {each.name: each.head for each in store.conversations()} == heads and done.remaining == []
+
+
+def many_forks(store, count=200):
+    """So many that packed-refs and the reflog stand in gzip members after a gc."""
+    head = store.head("main")
+    with store.storage.transaction() as transaction:
+        for i in range(count):
+            transaction.move(f"refs/conversations/many/{i:03}", None, head, "fork")
+    store.gc(GcOptions(None, 0))
+
+
+def test_repair_mends_packed_refs_in_members(store):
+    many_forks(store)
+    heads = {each.name: each.head for each in store.conversations()}
+    flip(file_of(store, "packed-refs"))
+    assert any(each.name == "bad-ref" and "member" in each.text for each in store.fsck(Level.QUICK))
+    done = store.repair()
+    assert {each.name: each.head for each in store.conversations()} == heads and done.remaining == []
+    assert any("packed-refs" in text for text in done.done)
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink])
+def test_repair_mends_the_reflog_and_keeps_its_damaged_archive(store, damage):
+    many_forks(store)
+    (path,) = Path(store.path).glob("reflog-*.gz")
+    damage(path)
+    store.commit("main", [said("later")])
+    found = [each for each in store.fsck(Level.QUICK) if each.severity is Severity.ERROR]
+    assert [each.name for each in found] == ["damaged-reflog"]
+    bad = path.read_bytes() if path.exists() else None
+    done = store.repair()
+    assert done.remaining == [] and any("archive" in text for text in done.done)
+    assert next(iter(store.reflog("main"))).new == store.head("main")
+    kept = [each.read_bytes() for each in Path(store.path, "quarantine").rglob("reflog-*.gz")]
+    assert kept == ([] if bad is None else [bad])
+    store.gc(GcOptions(None, 0))
+
+
+def test_repair_finds_the_archive_again(store):
+    many_forks(store)
+    moves = list(store.reflog())
+    flip(file_of(store, "reflog"), 3)
+    assert "damaged-reflog" in names(store, Level.QUICK)
+    assert store.repair().remaining == []
+    assert list(store.reflog()) == moves
 
 
 def test_repair_makes_a_conversation_current_where_head_is_damaged(store):

@@ -1,14 +1,16 @@
 import calendar
+import gzip
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import objstore.gc
-from objstore.findings import Level
+from objstore.findings import Level, Severity
 from objstore.gc import GcOptions
 from objstore.kinds import Kind
 from objstore.loose import loose_name
@@ -204,6 +206,89 @@ def test_the_reflog_keeps_a_deleted_conversation_until_it_expires(store):
     report = store.gc(all_goes())
     assert report.pruned[Kind.NODE] == 1 and report.reflog_expired == 1
     assert everything(store) == set()
+
+
+def many_moves(store: Store, folder: str, count: int = 100) -> None:
+    """So many that gc puts them into the reflog's archive."""
+    head = store.head("main")
+    with store.storage.transaction() as transaction:
+        for i in range(count):
+            transaction.move(f"refs/conversations/{folder}/{i:03}", None, head, "fork")
+
+
+def archive(store: Store) -> Path:
+    (path,) = Path(store.path).glob("reflog-*.gz")
+    return path
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_older_moves_go_into_an_archive_and_are_found_there(store, quick):
+    store.commit("main", [said("hello")])
+    many_moves(store, "a")
+    before = list(store.reflog())
+    plain = Path(store.path, "reflog").read_bytes()
+    store.gc(GcOptions(None, time.time(), quick=quick))
+    assert gzip.decompress(archive(store).read_bytes()) == plain
+    assert Path(store.path, "reflog").read_bytes() == f"# older moves: zcat {archive(store).name}\n".encode()
+    assert list(store.reflog()) == before
+    first = store.head("main")
+    store.commit("main", [said("and on")])
+    assert store.resolve("main@{1}") == first
+    old = archive(store)
+    many_moves(store, "b")
+    before = list(store.reflog())
+    store.gc(GcOptions(None, time.time(), quick=quick))
+    assert list(store.reflog()) == before and archive(store) != old
+    assert clean(store)
+
+
+def test_what_the_archive_names_is_kept_until_it_expires(store):
+    store.commit("main", [said("hello")])
+    head = store.commit("gone", [said("gone")])
+    store.delete("gone")
+    many_moves(store, "a")
+    store.gc(all_goes(reflog_before=None))
+    assert archive(store) and store.load_chain(head)
+    report = store.gc(all_goes())
+    assert report.pruned[Kind.NODE] == 1 and report.reflog_expired == 1
+    assert clean(store)
+
+
+def test_a_dry_run_leaves_the_reflog_plain(store):
+    store.commit("main", [said("hello")])
+    many_moves(store, "a")
+    store.gc(all_goes(dry_run=True))
+    assert not list(Path(store.path).glob("reflog-*"))
+
+
+def test_an_archive_that_a_crash_left_goes(store):
+    store.commit("main", [said("hello")])
+    many_moves(store, "a")
+    store.gc(GcOptions(None, time.time()))
+    stray = Path(store.path, f"reflog-{'0' * 32}.gz")
+    stray.write_bytes(b"")
+    stray.chmod(0o600)
+    assert [(each.name, each.place, each.severity) for each in store.fsck()] == [
+        ("stray-file", stray.name, Severity.INFO)
+    ]
+    assert store.gc(GcOptions(None, time.time())).strays == 1
+    assert not stray.exists() and archive(store) and clean(store)
+
+
+def test_nothing_is_deleted_while_the_archive_cannot_be_read(store):
+    store.commit("main", [said("hello")])
+    head = store.commit("gone", [said("gone")])
+    store.delete("gone")
+    many_moves(store, "a")
+    store.gc(all_goes(reflog_before=None))
+    path = archive(store)
+    data = path.read_bytes()
+    path.write_bytes(data[:100] + bytes([data[100] ^ 1]) + data[101:])
+    before = everything(store)
+    for options in (all_goes(), all_goes(reflog_before=None)):
+        with pytest.raises(CorruptFile, match="reflog-"):
+            store.gc(options)
+    assert everything(store) == before and store.load_chain(head)
 
 
 def test_without_a_time_for_the_reflog_nothing_in_it_expires(store):

@@ -11,10 +11,9 @@ message, where the floor is C. Tried, and kept: rows by whole batches, notes by 
 the collector of cycles held back."""
 _BYTES: Final = """\
 what is not packs is the index, which needs two keys of 16 bytes a message (shorter ones could be made to
-collide) and knows what follows what, and the reflog, which is plain text. git keeps neither the children of a
-node nor a time for each message. Tried, and kept: edges as row numbers, parents in an index only where they
-aren't the row before, notes as runs and in the chain's order. Not tried yet: older moves of the reflog
-compressed."""
+collide) and knows what follows what, and the refs and the reflog, whose ids don't compress. git keeps neither the
+children of a node nor a time for each message. Tried, and kept: edges as row numbers, parents in an index only
+where they aren't the row before, notes as runs and in the chain's order, refs and older moves in gzip members."""
 _SQUARE: Final = """\
 LangGraph's bytes grow with the square of the turns, so the ratio is set by what these messages take at all: the
 limit in the table below is zstd's best for them alone."""
