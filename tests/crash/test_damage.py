@@ -67,16 +67,16 @@ def test_no_byte_of_a_pack_can_change_what_is_read(store, tmp_path):
     path = tmp_path / "store" / pack_name(pack)
     data = path.read_bytes()
     true = store.load_chain(head)
-    good = 0
+    place = store.storage.index.locate(Kind.NODE, head)
+    frame = slice(place.offset, place.offset + place.size)
     for where, damaged in damages(data):
         path.write_bytes(damaged)
         store.storage.database.forget_packs()
-        good += never_wrong(true, lambda: store.load_chain(head), where)
+        if never_wrong(true, lambda: store.load_chain(head), where):
+            # The seek table isn't needed to read what the index knows, and zstd has bits that it doesn't use.
+            assert decompress(damaged[frame], MIB, "damaged") == decompress(data[frame], MIB, "whole"), where
     path.write_bytes(data)
     assert store.load_chain(head) == true
-    # The seek table isn't needed to read what the index knows: all of the frame is.
-    unneeded = len(data) - store.storage.index.locate(Kind.NODE, head).size
-    assert good <= 3 * unneeded + 4, "and the bits that zstd doesn't use"
 
 
 def test_no_byte_of_a_pack_brings_something_wrong_into_a_new_index(store, tmp_path):
@@ -126,12 +126,11 @@ def test_no_byte_of_a_loose_object_can_change_what_is_read(store, tmp_path):
     for (kind, oid, form), read in reads.items():
         path = tmp_path / "store" / loose_name(kind, oid, form)
         data, true = path.read_bytes(), read()
-        good = 0
         for where, damaged in damages(data):
             path.write_bytes(damaged)
-            good += never_wrong(true, read, f"{kind}: {where}")
+            if never_wrong(true, read, f"{kind}: {where}"):  # only the bits that zstd doesn't use
+                assert decompress(damaged, MIB, "damaged") == decompress(data, MIB, "whole"), where
         path.write_bytes(data)
-        assert good <= 2, f"{kind}: only the bits that zstd doesn't use may go unnoticed"
 
 
 def journals(tmp_path: Path) -> Iterator[tuple[str, Path]]:
