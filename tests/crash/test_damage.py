@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from objstore import engine
 from objstore.attachment import Attachment
@@ -108,6 +109,11 @@ def loose_message(store: Store, message: Message) -> tuple[Kind, str, Form]:
     return Kind.MESSAGE, store.node(store.head("main")).message, form
 
 
+def unpacked(data: bytes) -> bytes:
+    """As a payload is read, whose size need not be told."""
+    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
 def test_no_byte_of_a_loose_object_can_change_what_is_read(store, tmp_path):
     picture_of = Attachment("image/png", content=bytes(i % 7 for i in range(4200)))
     plain = loose_message(store, say("some words"))
@@ -129,7 +135,7 @@ def test_no_byte_of_a_loose_object_can_change_what_is_read(store, tmp_path):
         for where, damaged in damages(data):
             path.write_bytes(damaged)
             if never_wrong(true, read, f"{kind}: {where}"):  # only the bits that zstd doesn't use
-                assert decompress(damaged, MIB, "damaged") == decompress(data, MIB, "whole"), where
+                assert unpacked(damaged) == unpacked(data), where
         path.write_bytes(data)
 
 
