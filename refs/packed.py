@@ -15,7 +15,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import ge
-from typing import Final
+from typing import Final, cast
 
 from refs.errors import CorruptFile, LimitExceeded, StorageFailure
 from refs.files import Files, Handle
@@ -148,6 +148,29 @@ class PackedRefs:
                 last = lines[-1][OID_DIGITS + 1 :]
                 if last > key and not last.startswith(key):
                     return
+
+    def values(self, but: Collection[str] = ()) -> set[Oid]:
+        """The values of all refs but some. Raises what `items` does; much cheaper, as names are only skimmed."""
+        hidden = set(but)
+        found: set[Oid] = set()
+        opened = self._open()
+        if opened is None:
+            return found
+        with opened as handle:
+            offset = len(_HEADER)
+            for lines in self._sound_blocks(handle):
+                block = b"\n".join(lines)
+                try:
+                    text = block.decode()
+                except UnicodeDecodeError as error:
+                    at = offset + block.rfind(b"\n", 0, error.start) + 1
+                    raise self._corrupt(handle, at, error) from None
+                offset += len(block) + 1
+                whole = text.split("\n")
+                if hidden:
+                    whole = [line for line in whole if line[_NAME_AT:] not in hidden]
+                found.update(cast("list[Oid]", [line[:OID_DIGITS] for line in whole]))
+        return found
 
     def audit(self) -> Iterator[tuple[str, str | None]]:
         """(name, None) for each good line, (`packed-refs`, what is wrong) for each other one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from refs.errors import InvalidRefName
 from refs.files import Files, Handle
@@ -26,9 +26,10 @@ _BLOCK_BYTES: Final = 1 << 16
 _NOTHING: Final = "-"
 _ZEROS: Final = "0" * OID_DIGITS
 # Patterns as text: `re` compiles each, and keeps it, for the first who reads or writes a line.
-_LINE: Final = (
-    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}|-) ([0-9a-f]{64}|-)"
-    rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
+_TIME: Final = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"
+_LINE: Final = _TIME + rb" ([0-9a-f]{64}|-) ([0-9a-f]{64}|-) (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
+_MOVES: Final = (  # the same for many lines: their times, and both ends together
+    rb"(?m:^" + _TIME + rb" ((?:[0-9a-f]{64}|-) (?:[0-9a-f]{64}|-)) refs/[^\s\x00]{1,600} [^\n]{0,3000}$)"
 )
 _UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _ESCAPE: Final = r"\\(\\|u[0-9a-f]{4})"
@@ -136,21 +137,21 @@ class Reflog:
                 return entry
         return None
 
-    def young(self, since: str) -> Iterator[Oid]:
-        """Both ids of every entry that isn't older than `since`, with repeats.
+    def young(self, since: str) -> set[Oid]:
+        """Both ids of every entry that isn't older than `since`.
 
         Reads the whole log: a clock that was set back must not end the search early.
         """
         self.damaged = 0
         oldest = since.encode()
-        for data in self._backwards():
-            match = _fields(data)
-            if match is None:
-                self.damaged += 1
-            elif match[1] >= oldest:
-                for side in (_side(match[2].decode()), _side(match[3].decode())):
-                    if side is not None:
-                        yield side
+        ends: set[str] = set()
+        for lines in self._blocks_backwards():
+            moves = re.findall(_MOVES, b"\n".join(lines))
+            self.damaged += len(lines) - len(moves)
+            ends.update(
+                b" ".join([end for time, *both in moves if time >= oldest for end in both]).decode().split()
+            )
+        return cast("set[Oid]", ends - {_NOTHING, _ZEROS})
 
     def expire(self, before: str, *, keep_last: bool) -> int:
         """Durably drop the entries older than `before`, and damaged lines; returns how many went.
@@ -208,6 +209,11 @@ class Reflog:
 
     def _backwards(self) -> Iterator[bytes]:
         """All whole lines without their newlines, newest first."""
+        for lines in self._blocks_backwards():
+            yield from reversed(lines)
+
+    def _blocks_backwards(self) -> Iterator[list[bytes]]:
+        """All whole lines without their newlines, some at a time, the newest of them last."""
         try:
             handle = self._files.open_read(REFLOG)
         except FileNotFoundError:
@@ -220,11 +226,11 @@ class Reflog:
             while end > 0:
                 start = max(0, end - _BLOCK_BYTES)
                 rest, *lines = (handle.read_at(start, end - start) + rest).split(b"\n")
-                yield from reversed(lines)
+                yield lines
                 # Of what is too long for a line the end is enough: still too long, and the rest needs no memory.
                 rest = rest[-MAX_LINE_BYTES - 1 :]
                 end = start
-            yield rest
+            yield [rest]
 
 
 def _whole(handle: Handle, end: int) -> int:

@@ -406,6 +406,43 @@ def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
     assert objects_on_disk(store) == before
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM node WHERE row = 1",
+        "DELETE FROM message WHERE row = 1",
+        "UPDATE node SET parent = 1000 WHERE row = 2",
+        "UPDATE node SET message = 1000 WHERE row = 2",
+        "UPDATE node SET parent = -1 WHERE row = 2",
+        "UPDATE node SET message = -1 WHERE row = 2",
+        "UPDATE node SET message = 'one' WHERE row = 2",
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_index_in_which_a_live_chain_leads_nowhere_stops_it(store, damage, dry_run):
+    store.commit("main", [said("one"), said("two"), said("three")])
+    saved_alone(store, said("garbage"))
+    store.pack()
+    with store.storage.index.changing() as db:
+        db.execute(damage)
+    before = objects_on_disk(store)
+    with pytest.raises(CorruptFile):
+        store.gc(all_goes(dry_run=dry_run))
+    assert objects_on_disk(store) == before
+
+
+def test_rows_that_earlier_runs_left_empty_are_no_objects(store):
+    heads = [store.commit(f"c{i}", [said(f"{i} {j}") for j in range(3)]) for i in range(6)]
+    for i in (0, 2, 3):
+        store.delete(f"c{i}")
+    assert store.gc(all_goes()).pruned[Kind.NODE] == 9
+    report = store.gc(all_goes(dry_run=True))
+    assert report.kept[Kind.NODE] == report.kept[Kind.MESSAGE] == 9 and not any(report.pruned.values())
+    store.delete("c5")
+    assert store.gc(all_goes()).pruned[Kind.NODE] == 3
+    assert [len(store.load_chain(heads[i])) for i in (1, 4)] == [3, 3] and clean(store)
+
+
 def test_an_index_that_lost_a_parent_stops_it(store):
     head = store.commit("main", [said("one"), said("two")])
     saved_alone(store, said("garbage"))
