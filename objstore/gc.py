@@ -19,7 +19,7 @@ from objstore.arrival import LINES_PER_FRAME
 from objstore.frames import SMALL_LEVEL
 from objstore.kinds import Kind
 from objstore.loose import loose_name
-from objstore.mark import Graph, Live, rows_in
+from objstore.mark import Graph, Live, rows_in, without
 from objstore.pack import list_packs, pack_name
 from objstore.repack import NewPack, Packer, Picker
 from objstore.storage import Storage
@@ -345,9 +345,9 @@ class _Run:
         days: dict[int, tuple[Live, float]] = {}
         oldest = int(self.options.now // _DAY) - _YOUNG_DAYS
         for kind in Kind:
-            for row in keep.of(kind):
+            for row in rows_in(without(keep.rows[kind], live.rows[kind])):
                 loc = graph.locs[kind][row]
-                if picker.picks(kind, loc) and not live.holds(kind, row):
+                if picker.picks(kind, loc):
                     age = min(self._age(kind, row, loc), self.options.now)
                     day = max(int(age // _DAY), oldest)
                     wanted, youngest = days.get(day) or (Live(graph), 0.0)

@@ -389,7 +389,9 @@ class Index(IndexFile):
         """`move` for objects given as (loc, row), all of them into packs."""
         moved = list(places)
         db.executemany(f"UPDATE {kind} SET loc=? WHERE row=?", moved)
-        db.executemany(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row=?", [(row,) for _, row in moved])
+        if db.execute(f"SELECT 1 FROM loose WHERE kind={_NUMBER[kind]} LIMIT 1").fetchone():
+            gone = [(row,) for _, row in moved]
+            db.executemany(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row=?", gone)
 
     def take_from_loose(self, db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
         """What is known as a loose file stands in a pack as well: from now on it is read there."""

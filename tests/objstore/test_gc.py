@@ -2,16 +2,20 @@ import calendar
 import os
 import time
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import objstore.gc
+from objstore.arrival import Arrival, place_packed
 from objstore.findings import Level
 from objstore.gc import GcOptions
+from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import loose_name
+from objstore.packwriter import PackWriter
 from objstore.store import Store
 from refs.errors import CorruptFile, CorruptObject, DagError
 from refs.ids import ROOT
@@ -278,6 +282,23 @@ def test_never_deletes_nothing(store):
     before = everything(store)
     report = store.gc(GcOptions(None, time.time()))
     assert everything(store) == before and report.young[Kind.NODE] == 1
+
+
+def test_a_record_that_is_not_understood_is_copied_as_it_is(store):
+    head = store.commit("main", [said("one")])
+    raw = dumps({**call(head).to_dict(), "of_a_later_version": 1})
+    oid = sha256(raw).hexdigest()
+    with PackWriter(store.storage.files) as writer:
+        writer.record(Kind.CALL, oid, raw)
+        written = writer.finish()
+    with store.storage.lock(), store.storage.index.changing() as db:
+        first = store.storage.index.add_pack(db, written.pack, written.frames)
+        store.storage.index.add(db, [Arrival(Kind.CALL, oid, place_packed(first, 0), call(head))])
+    for _ in range(2):
+        store.commit("main", [said("more")])
+        store.gc(all_goes())
+        assert [pack.name for pack in packs(store)] != [f"pack-{written.pack}.pack"] and len(packs(store)) == 1
+        assert store.storage.database.read(Kind.CALL, oid)[1] == raw
 
 
 # -- what a run does to the files -----------------------------------------------------------------
