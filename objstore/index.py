@@ -25,7 +25,7 @@ from refs.errors import CorruptFile
 from refs.ids import ROOT, NodeId, Oid
 
 _IDS_AT_ONCE: Final = 500
-_ROWS_AT_ONCE: Final = 50
+_ROWS_AT_ONCE: Final = 50  # of one INSERT: more of them gain nothing
 _ROWS_A_LOOK_UP: Final = 4
 """So many rows are read one after the other in the time of one look-up."""
 ROOT_ROW: Final = 0

@@ -136,6 +136,7 @@ class _Frames:
         """What stands at a place; `FileNotFoundError` if its pack is gone."""
         number, line = divmod(loc, LINES_PER_FRAME)
         frame, arrivals = self._held.get(number) or self._open(number, loc)
+        frame.line(line)  # there is one
         found, oid, _, value = arrivals[line]
         if found is not kind:
             raise frame.bad(line, f"not a {kind}")

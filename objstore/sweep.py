@@ -40,6 +40,7 @@ def sweep(
             files.touch(pack.written.temp, pack.age)
         publish(files, pack.written)
     with index.changing() as db:
+        index.check_places(db)  # before there are new frames, which a wrong place might seem to mean
         for pack in packer.packs:
             first = index.first_frame(pack.written.pack)
             if first is None:

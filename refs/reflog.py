@@ -148,9 +148,7 @@ class Reflog:
         for lines in self._blocks_backwards():
             moves = re.findall(_MOVES, b"\n".join(lines))
             self.damaged += len(lines) - len(moves)
-            ends.update(
-                b" ".join([end for time, *both in moves if time >= oldest for end in both]).decode().split()
-            )
+            ends.update(b" ".join([both for time, both in moves if time >= oldest]).decode().split())
         return cast("set[Oid]", ends - {_NOTHING, _ZEROS})
 
     def expire(self, before: str, *, keep_last: bool) -> int:

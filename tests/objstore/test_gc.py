@@ -452,6 +452,20 @@ def test_an_index_in_which_a_live_chain_leads_nowhere_stops_it(store, damage, dr
     assert objects_on_disk(store) == before
 
 
+@pytest.mark.parametrize("kind", [Kind.NODE, Kind.MESSAGE, Kind.NOTE])
+@pytest.mark.parametrize("step", [1, 16384 // 2, 16384, -16384])
+def test_an_index_that_says_wrongly_where_a_live_object_stands_stops_it(store, kind, step):
+    store.commit("main", [said("one"), said("two"), said("three")], note={"from": "here"})
+    saved_alone(store, said("garbage"))
+    store.pack()
+    with store.storage.index.changing() as db:
+        db.execute(f"UPDATE {kind} SET loc = loc + ? WHERE row = 1", (step,))
+    before = objects_on_disk(store)
+    with pytest.raises(DagError):
+        store.gc(all_goes())
+    assert before.items() <= objects_on_disk(store).items()
+
+
 def test_rows_that_earlier_runs_left_empty_are_no_objects(store):
     heads = [store.commit(f"c{i}", [said(f"{i} {j}") for j in range(3)]) for i in range(6)]
     for i in (0, 2, 3):
