@@ -10,23 +10,23 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Final
 
 from objstore.arrival import LINES_PER_FRAME
 from objstore.frames import SMALL_LEVEL
 from objstore.kinds import Kind
 from objstore.loose import loose_name
-from objstore.mark import Graph, Live
+from objstore.mark import Graph, Live, rows_in, without
 from objstore.pack import list_packs, pack_name
 from objstore.repack import NewPack, Packer, Picker
 from objstore.storage import Storage
 from objstore.sweep import PACKED_WELL, loose_files, remove_leftovers, sweep
 from refs.errors import CorruptFile, DamagedStore, StorageFailure
 from refs.files import Files
+from refs.ids import Oid
 
 SMALL_PACK_BYTES: Final = 16 << 20
 """Packs up to this size are put together by a quick run."""
@@ -34,7 +34,7 @@ _DAY: Final = 86_400
 _YOUNG_DAYS: Final = 64
 _JUST_BEFORE: Final = 1.0  # seconds
 _RUN: Final = "gc_run"
-_NAMED_BY_REFS: Final = (Kind.NODE, Kind.DESCRIPTION)
+_NAMED_BY_REFS: Final = (Kind.DESCRIPTION, Kind.NODE)  # the fewer first
 
 Progress = Callable[[str, int, int], None]
 """(what, done, in all)"""
@@ -100,8 +100,7 @@ def pack_loose(storage: Storage, level: int = SMALL_LEVEL) -> int:
         graph = Graph(storage.index)
         everything = Live(graph)
         for kind in Kind:
-            for row, _ in graph.rows(kind):
-                everything.rows[kind][row] = 1
+            everything.take(kind, graph.there[kind])
         picker = Picker(graph, set())
         with Packer(storage, level) as packer:
             for kind, row, loc in picker.in_order(everything):
@@ -210,22 +209,19 @@ class _Run:
 
     # -- marking ----------------------------------------------------------------------------------
 
-    def _roots(self, graph: Graph) -> Iterator[tuple[Kind, int]]:
+    def _roots(self, graph: Graph) -> dict[Kind, list[int]]:
         """What refs, young reflog entries and calls without a conversation keep. What is new isn't in `graph`."""
         index, refs = self.storage.index, self.storage.refs
-        named = dict(refs.list())
-        known = [index.rows_of(kind, named.values()) for kind in _NAMED_BY_REFS]
-        for ref, oid in named.items():
-            # One that has just been moved may name what has come since.
-            there = any(oid in rows for rows in known) or any(index.row(kind, oid) for kind in _NAMED_BY_REFS)
+        since = "" if self.options.reflog_before is None else _iso(self.options.reflog_before)
+        held, moved = refs.roots(since)
+        roots, missing = self._rows_of(held)
+        # A ref that has just been moved may name what has come since.
+        for ref, oid in refs.list(at=missing) if missing else ():
+            there = any(index.row(kind, oid) for kind in _NAMED_BY_REFS)
             if not there and refs.resolve(ref) == oid:
                 raise CorruptFile(self.storage.files.path(ref), f"it names {oid}, which isn't stored")
-        since = "" if self.options.reflog_before is None else _iso(self.options.reflog_before)
-        kept = set(refs.roots(since, named.values()))
-        for kind in _NAMED_BY_REFS:
-            for row in index.rows_of(kind, kept).values():
-                if row < len(graph.locs[kind]):
-                    yield kind, row
+        for kind, rows in self._rows_of(moved)[0].items():
+            roots[kind] += rows
         cut = "" if self.options.calls_before is None else _iso(self.options.calls_before)
         with index.reading() as db:
             calls = db.execute(
@@ -233,19 +229,29 @@ class _Run:
                 " WHERE at >= ? AND (NOT named OR ifnull(asked, 0) = 0 AND answered IS NULL)",
                 (cut,),
             ).fetchall()
-        yield from ((Kind.CALL, row) for (row,) in calls if row < len(graph.locs[Kind.CALL]))
+        roots[Kind.CALL] = [row for (row,) in calls]
+        return {kind: [row for row in rows if row < len(graph.locs[kind])] for kind, rows in roots.items()}
 
-    def _too_young(self, graph: Graph, picker: Picker, live: Live) -> list[tuple[Kind, int]]:
+    def _rows_of(self, ids: Set[Oid]) -> tuple[dict[Kind, list[int]], Set[Oid]]:
+        """The rows of the nodes and descriptions among `ids`, and those that are neither."""
+        found, left = {}, ids
+        for kind in _NAMED_BY_REFS:
+            rows = self.storage.index.rows_of(kind, left)
+            found[kind] = list(rows.values())
+            left = left - rows.keys()
+        return found, left
+
+    def _too_young(self, graph: Graph, picker: Picker, live: Live) -> dict[Kind, list[int]]:
         """What is unreachable and stays all the same: young, or in a pack that isn't written anew."""
         cut = self.options.prune_before
-        found = []
-        for kind in Kind:
+        found: dict[Kind, list[int]] = {kind: [] for kind in Kind}
+        for kind, rows in found.items():
             locs = graph.locs[kind]
-            for row in graph.outside(kind, live):
+            for row in rows_in(graph.outside(kind, live)):
                 loc = locs[row]
                 swept = loc < 0 or picker.in_source(loc)
                 if not swept or cut is None or self._age(kind, row, loc) >= cut:
-                    found.append((kind, row))
+                    rows.append(row)
         return found
 
     def _look_at_ages(self) -> None:
@@ -281,7 +287,7 @@ class _Run:
         late = graph if same else Graph(self.storage.index)
         if not same:
             live, before = late.mark(self._roots(late)), keep
-            new = ((kind, row) for kind in Kind for row, _ in late.rows(kind) if row >= len(graph.locs[kind]))
+            new = {kind: rows_in(late.there[kind], len(graph.locs[kind])) for kind in Kind}
             keep = Live(late)
             keep.add(live)
             late.mark(new, keep)
@@ -304,12 +310,15 @@ class _Run:
         """Whether packs need to be written anew: not if all is packed well and nothing in them is to go."""
         if self.options.quick or not set(packs) <= set((self.storage.index.meta(PACKED_WELL) or "").split()):
             return True
-        return any(
-            loc and (loc > 0) != mark
-            for kind in Kind
-            if kind is not Kind.PAYLOAD
-            for loc, mark in zip_longest(graph.locs[kind], keep.rows[kind], fillvalue=0)
-        )
+        for kind in Kind:
+            locs = graph.locs[kind]
+            if kind is Kind.PAYLOAD:
+                continue
+            if any(locs[row] > 0 for row in rows_in(graph.outside(kind, keep))):
+                return True
+            if min(locs) < 0 and any(locs[row] < 0 for row in keep.of(kind)):
+                return True
+        return False
 
     def _frames_of(self, packs: set[str]) -> set[int]:
         rows = {row for pack, row in self.storage.index.packs().items() if pack in packs}
@@ -337,9 +346,9 @@ class _Run:
         days: dict[int, tuple[Live, float]] = {}
         oldest = int(self.options.now // _DAY) - _YOUNG_DAYS
         for kind in Kind:
-            for row in keep.of(kind):
+            for row in rows_in(without(keep.rows[kind], live.rows[kind])):
                 loc = graph.locs[kind][row]
-                if picker.picks(kind, loc) and not live.holds(kind, row):
+                if picker.picks(kind, loc):
                     age = min(self._age(kind, row, loc), self.options.now)
                     day = max(int(age // _DAY), oldest)
                     wanted, youngest = days.get(day) or (Live(graph), 0.0)
@@ -363,7 +372,7 @@ class _Run:
             kept = live.count(kind)
             self.report.kept[kind] = kept
             self.report.young[kind] = keep.count(kind) - kept
-            self.report.pruned[kind] = len(graph.outside(kind, keep))
+            self.report.pruned[kind] = graph.outside(kind, keep).count(1)
 
     def _expect(self, graph: Graph, keep: Live, sources: set[str], packs: list[NewPack]) -> None:
         """What a run would give: the new packs have been written, and are thrown away again."""

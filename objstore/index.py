@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import Any, Final
 
-from objstore.arrival import LINES_PER_FRAME, Arrival, Location, Value, loose_form
+from objstore.arrival import LINES_PER_FRAME, Arrival, Location, loose_form
 from objstore.indexfile import NUMBERING, IndexFile
 from objstore.kinds import Kind
 from objstore.node import Node
@@ -25,6 +26,9 @@ from refs.ids import ROOT, NodeId, Oid
 
 _ID_BYTES: Final = 32
 _IDS_AT_ONCE: Final = 500
+_ROWS_AT_ONCE: Final = 50  # of one INSERT: more of them gain nothing
+_ROWS_A_LOOK_UP: Final = 4
+"""So many rows are read one after the other in the time of one look-up."""
 ROOT_ROW: Final = 0
 
 
@@ -65,10 +69,13 @@ class Index(IndexFile):
 
     def rows_of(self, kind: Kind, ids: Iterable[Oid]) -> dict[Oid, int]:
         """The rows of those of `ids` that are stored: much cheaper than one after the other."""
-        names = {key(oid): oid for oid in ids}
-        found: dict[Oid, int] = {}
+        names = {bytes.fromhex(oid[:32]): oid for oid in ids}
         with self.reading() as db:
-            for marks, batch in batches(list(names)):
+            if len(names) * _ROWS_A_LOOK_UP >= self._next_row(db, kind):
+                every = db.execute(f"SELECT id, row FROM {kind}_id")
+                return {names[name]: row for name, row in every if name in names}
+            found: dict[Oid, int] = {}
+            for marks, batch in batches(sorted(names)):  # neighbours stand in one page
                 for name, row in db.execute(f"SELECT id, row FROM {kind}_id WHERE id IN ({marks})", batch):
                     found[names[name]] = row
         return found
@@ -104,10 +111,16 @@ class Index(IndexFile):
             return {oid for oid in wanted if not self.has(kind, oid)}
         names = {key(oid): oid for oid in wanted}
         with self.reading() as db:
-            for marks, batch in batches(list(names)):
-                for found in db.execute(f"SELECT id FROM {kind}_id WHERE id IN ({marks})", batch):
-                    del names[found[0]]
+            for name in self._known(db, kind, names):
+                del names[name]
         return set(names.values())
+
+    def _known(self, db: sqlite3.Connection, kind: Kind, names: Iterable[bytes]) -> set[bytes]:
+        """Those of `names` that are in the table."""
+        known: set[bytes] = set()
+        for marks, batch in batches(sorted(names)):  # neighbours stand in one page
+            known.update(*db.execute(f"SELECT id FROM {kind}_id WHERE id IN ({marks})", batch))
+        return known
 
     def locate(self, kind: Kind, oid: str) -> Location | None:
         """Where an object stands, or None if the store doesn't hold it."""
@@ -290,72 +303,95 @@ class Index(IndexFile):
     def _add_kind(
         self, db: sqlite3.Connection, kind: Kind, arrivals: Sequence[Arrival], all_new: bool
     ) -> list[Arrival]:
-        row = first = self._next_row(db, kind)
-        fresh = self._arriving[kind] = {}
-        rows: list[tuple[int, ...]] = []
-        left: list[Arrival] = []
-        added: list[tuple[int, Value]] = []
-        loose: list[tuple[int, int, bytes]] = []
-        absent = None if all_new else self.missing(kind, [arrival.oid for arrival in arrivals])
-        messages = self._arriving.get(Kind.MESSAGE, {})
-        unhex = bytes.fromhex
+        new: dict[bytes, Arrival] = {}
         for arrival in arrivals:
-            _, oid, loc, value = arrival
-            name = unhex(oid[:32])
-            if name in fresh or (absent is not None and oid not in absent):
-                continue
-            if isinstance(value, Node):
-                message = messages.get(unhex(value.message[:32]))
-                before = None if value.parent == ROOT else fresh.get(unhex(value.parent[:32]))
-                if message is not None and before is not None and value.called_by is None:  # mostly
-                    rows.append((row, before, message, rows[before - first][3] + 1, loc))
-                else:
-                    edges = self._edges(db, value, fresh, rows, first)
-                    if edges is None:
-                        left.append(arrival)
-                        continue
-                    rows.append((row, *edges, loc))
-            else:
-                rows.append((row, loc))
-            fresh[name] = row
-            added.append((row, value))
-            if loc < 0:
-                loose.append((_NUMBER[kind], row, bytes.fromhex(oid)))
-            row += 1
-        db.executemany(f"INSERT INTO {kind} VALUES ({_MARKS[kind]})", rows)
-        db.executemany(f"INSERT INTO {kind}_id VALUES (?, ?)", sorted(fresh.items()))
-        if loose:
+            new.setdefault(bytes.fromhex(arrival[1][:32]), arrival)
+        for name in () if all_new else self._known(db, kind, new):
+            del new[name]
+        first = self._next_row(db, kind)
+        edges: tuple[Sequence[int], ...] = ()
+        left: list[Arrival] = []
+        if kind is Kind.NODE:
+            fresh = self._arriving[kind] = {}
+            edges, left = self._edges(db, new, fresh, first)
+            admitted = [new[name] for name in fresh] if left else list(new.values())
+        else:
+            fresh = self._arriving[kind] = dict(zip(new, count(first)))
+            admitted = list(new.values())
+        rows = range(first, first + len(admitted))
+        locs = [arrival[2] for arrival in admitted]
+        _insert(db, kind, zip(rows, *edges, locs, strict=True))
+        # Keys in their order, so that neighbours go into one page.
+        names = sorted(fresh)
+        _insert(db, f"{kind}_id", zip(names, map(fresh.__getitem__, names), strict=True))
+        if min(locs, default=0) < 0:
+            loose = [
+                (_NUMBER[kind], row, bytes.fromhex(each.oid))
+                for row, each in zip(rows, admitted, strict=True)
+                if each.loc < 0
+            ]
             db.executemany("INSERT OR REPLACE INTO loose VALUES (?, ?, ?)", loose)
-        for part in self._of_kind[kind]:
+        added = [(row, each[3]) for row, each in zip(rows, admitted, strict=True) if each[3] is not None]
+        for part in self._of_kind[kind] if added else ():
             part.add(db, self, added)
         return left
 
     def _edges(
-        self,
-        db: sqlite3.Connection,
-        value: Value,
-        fresh: dict[bytes, int],
-        rows: list[tuple[int, ...]],
-        first: int,
-    ) -> tuple[int, int, int] | None:
-        """(parent row, message row, depth) of a node whose edges are all there, else None."""
-        assert isinstance(value, Node)
-        arriving = self._arriving.get(Kind.MESSAGE)
-        message = None if arriving is None else arriving.get(key(value.message))
-        if message is None:
-            message = self.row(Kind.MESSAGE, value.message)
-        if message is None or (value.called_by is not None and self.row(Kind.NODE, value.called_by) is None):
-            return None
-        if value.parent == ROOT:
-            return ROOT_ROW, message, 1
-        name = key(value.parent)
-        if name in fresh:
-            parent = fresh[name]
-            return parent, message, rows[parent - first][3] + 1
+        self, db: sqlite3.Connection, new: Mapping[bytes, Arrival], fresh: dict[bytes, int], first: int
+    ) -> tuple[tuple[list[int], list[int], list[int]], list[Arrival]]:
+        """(parent rows, message rows, depths) of the nodes whose edges are all there, and the other nodes.
+
+        The rows of the first go into `fresh`, from row `first` on.
+        """
+        parents: list[int] = []
+        messages: list[int] = []
+        depths: list[int] = []
+        left: list[Arrival] = []
+        arriving = self._arriving.get(Kind.MESSAGE, {})
+        row, before, depth = first, "", 0
+        for name, arrival in new.items():
+            node = arrival[3]
+            assert isinstance(node, Node)
+            message = arriving.get(bytes.fromhex(node.message[:32]))
+            if message is None:
+                message = self.row(Kind.MESSAGE, node.message)
+            called = node.called_by
+            if message is None or (called is not None and self.row(Kind.NODE, called) is None):
+                left.append(arrival)
+                continue
+            if node.parent == before:  # as most are
+                parent, depth = row - 1, depth + 1
+            else:
+                found = self._parent(db, node.parent, fresh, depths, first)
+                if found is None:
+                    left.append(arrival)
+                    continue
+                parent, depth = found[0], found[1] + 1
+            parents.append(parent)
+            messages.append(message)
+            depths.append(depth)
+            fresh[name] = row
+            row, before = row + 1, arrival[1]
+        return (parents, messages, depths), left
+
+    def _parent(
+        self, db: sqlite3.Connection, oid: NodeId, fresh: Mapping[bytes, int], depths: Sequence[int], first: int
+    ) -> tuple[int, int] | None:
+        """(row, depth) of a node, or None if it isn't there."""
+        if oid == ROOT:
+            return ROOT_ROW, 0
+        name = key(oid)
+        row = fresh.get(name)
+        if row is not None:
+            return row, depths[row - first]
         found = db.execute(
             "SELECT n.row, n.depth FROM node_id i JOIN node n ON n.row = i.row WHERE i.id=?", (name,)
         ).fetchone()
-        return None if found is None else (found[0], message, found[1] + 1)
+        return None if found is None else (found[0], found[1])
+
+    def arriving(self, kind: Kind) -> Mapping[bytes, int]:
+        """The rows of what is just being admitted, by the objects' names: for the parts."""
+        return self._arriving.get(kind, {})
 
     def _next_row(self, db: sqlite3.Connection, kind: Kind) -> int:
         found: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0]
@@ -382,13 +418,15 @@ class Index(IndexFile):
         """`move` for objects given as (loc, row), all of them into packs."""
         moved = list(places)
         db.executemany(f"UPDATE {kind} SET loc=? WHERE row=?", moved)
-        db.executemany(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row=?", [(row,) for _, row in moved])
+        if db.execute(f"SELECT 1 FROM loose WHERE kind={_NUMBER[kind]} LIMIT 1").fetchone():
+            gone = [(row,) for _, row in moved]
+            db.executemany(f"DELETE FROM loose WHERE kind={_NUMBER[kind]} AND row=?", gone)
 
     def take_from_loose(self, db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
         """What is known as a loose file stands in a pack as well: from now on it is read there."""
         for kind in Kind:
-            places = [(each.oid, each.loc) for each in arrivals if each.kind is kind]
-            if places and db.execute("SELECT 1 FROM loose WHERE kind=? LIMIT 1", (_NUMBER[kind],)).fetchone():
+            if db.execute("SELECT 1 FROM loose WHERE kind=? LIMIT 1", (_NUMBER[kind],)).fetchone():
+                places = [(each.oid, each.loc) for each in arrivals if each.kind is kind]
                 self.move(db, kind, [each for each in places if self._is_loose(db, kind, each[0])])
 
     def _is_loose(self, db: sqlite3.Connection, kind: Kind, oid: Oid) -> bool:
@@ -432,4 +470,16 @@ _CHILDREN: Final = (
     "SELECT row, loc FROM node WHERE row = ?1 + 1 AND parent = ?1"
     " UNION ALL SELECT row, loc FROM node WHERE parent = ?1 AND parent <> row - 1 ORDER BY row"
 )
-_MARKS: Final = {kind: "?, ?, ?, ?, ?" if kind is Kind.NODE else "?, ?" for kind in Kind}
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Add rows to a table, some of them with each statement: half the cost of one after the other."""
+    left = list(rows)
+    if not left:
+        return
+    marks = f"({','.join('?' * len(left[0]))})"
+    statement = f"INSERT INTO {table} VALUES {','.join([marks] * _ROWS_AT_ONCE)}"
+    whole = len(left) - len(left) % _ROWS_AT_ONCE
+    for start in range(0, whole, _ROWS_AT_ONCE):
+        db.execute(statement, list(chain.from_iterable(left[start : start + _ROWS_AT_ONCE])))
+    db.executemany(f"INSERT INTO {table} VALUES {marks}", left[whole:])

@@ -9,14 +9,27 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import compress
 
 from objstore.index import Index
 from objstore.kinds import Kind
+from objstore.wholetables import read_whole
 from refs.errors import CorruptFile
 
-_ABSENT: Final = -1
+
+def rows_in(marks: bytearray, first: int = 0) -> Iterator[int]:
+    """The rows that are marked, from row `first` on."""
+    row = marks.find(1, first)
+    while row >= 0:
+        yield row
+        row = marks.find(1, row + 1)
+
+
+def without(marks: bytearray, other: bytearray) -> bytearray:
+    """What is marked in `marks` and not in `other`, which is as long."""
+    left = int.from_bytes(marks) & ~int.from_bytes(other)
+    return bytearray(left.to_bytes(len(marks)))
 
 
 class Live:
@@ -38,19 +51,19 @@ class Live:
 
     def of(self, kind: Kind) -> Iterator[int]:
         """The rows of a kind."""
-        marks = self.rows[kind]
-        row = marks.find(1)
-        while row >= 0:
-            yield row
-            row = marks.find(1, row + 1)
+        return rows_in(self.rows[kind])
 
     def add(self, other: Live) -> None:
         """All of another set, which may be of a moment before."""
-        for kind, marks in self.rows.items():
-            held = other.rows[kind]
-            size = min(len(marks), len(held))
-            both = int.from_bytes(marks[:size]) | int.from_bytes(held[:size])
-            marks[:size] = both.to_bytes(size)
+        for kind, held in other.rows.items():
+            self.take(kind, held)
+
+    def take(self, kind: Kind, held: bytearray) -> None:
+        """All that is marked in `held`."""
+        marks = self.rows[kind]
+        size = min(len(marks), len(held))
+        both = int.from_bytes(marks[:size]) | int.from_bytes(held[:size])
+        marks[:size] = both.to_bytes(size)
 
 
 class Graph:
@@ -61,8 +74,13 @@ class Graph:
         with index.reading() as db:
             db.execute("BEGIN")
             try:
-                self.locs = {kind: _by_row(db, kind) for kind in Kind}
+                self.there: dict[Kind, bytearray] = {}
+                """1 for each row that holds an object."""
+                self.locs: dict[Kind, array[int]] = {}
                 """Where each object stands; 0 for a row that is empty."""
+                for kind in Kind:
+                    if kind is not Kind.NODE:
+                        self.there[kind], (self.locs[kind],) = read_whole(db, self._path, kind, ("loc",))
                 self._read_nodes(db)
                 self._read_calls(db)
                 known = (len(self.parent),)
@@ -81,11 +99,12 @@ class Graph:
         self._children: tuple[array[int], array[int]] | None = None
 
     def _read_nodes(self, db: sqlite3.Connection) -> None:
-        locs = self.locs[Kind.NODE]
-        parents, messages = array("q", [_ABSENT]) * len(locs), array("q", [0]) * len(locs)
-        parents[0] = 0
-        for row, parent, message, loc in db.execute("SELECT row, parent, message, loc FROM node"):
-            parents[row], messages[row], locs[row] = parent, message, loc
+        columns = ("parent", "message", "loc")
+        self.there[Kind.NODE], (parents, messages, self.locs[Kind.NODE]) = read_whole(
+            db, self._path, Kind.NODE, columns
+        )
+        if min(parents) < 0 or min(messages) < 0:
+            raise CorruptFile(self._path, "a row below the first; run 'dag fsck'")
         self.parent, self.message = parents, messages
         self._caller: dict[int, int] = dict(db.execute("SELECT node, by FROM called"))
         self._called: dict[int, list[int]] = {}
@@ -103,20 +122,23 @@ class Graph:
         ):
             self.asked[row], self.answered[row] = asked, answered
             self._instructions[row], self._tools[row] = instructions, tools
-            # A call that was asked at nothing hangs on its answer.
-            at = asked or answered
+            at = self._at(row)
             if 0 < at < len(self.parent):
                 self._next_call[row] = self._first_call[at]
                 self._first_call[at] = row
+        self._more = bytearray(len(self.parent))
+        """1 for each node that keeps more than its parent and its message."""
+        for node in (*self._caller, *self._called, *filter(None, map(self._at, range(1, size)))):
+            if node < len(self._more):
+                self._more[node] = 1
 
-    def rows(self, kind: Kind) -> Iterator[tuple[int, int]]:
-        """(row, loc) of every object of a kind."""
-        return ((row, loc) for row, loc in enumerate(self.locs[kind]) if loc)
+    def _at(self, call: int) -> int:
+        """The node that a call hangs on: one that was asked at nothing on its answer."""
+        return self.asked[call] or self.answered[call]
 
-    def outside(self, kind: Kind, live: Live) -> list[int]:
-        """The rows of a kind that `live` doesn't hold."""
-        rows = zip(self.locs[kind], live.rows[kind], strict=True)
-        return [row for row, (loc, mark) in enumerate(rows) if loc and not mark]
+    def outside(self, kind: Kind, live: Live) -> bytearray:
+        """A mark for each row of a kind that `live` doesn't hold."""
+        return without(self.there[kind], live.rows[kind])
 
     def in_chain_order(self) -> Iterator[int]:
         """Every node after its parent, the shared past first, then each branch."""
@@ -130,22 +152,24 @@ class Graph:
             if first[row]:
                 todo.append(first[row])
 
-    def mark(self, roots: Iterable[tuple[Kind, int]], live: Live | None = None) -> Live:
-        """Mark objects and all that they keep, into `live` where there is one.
+    def mark(self, roots: Mapping[Kind, Iterable[int]], live: Live | None = None) -> Live:
+        """Mark objects, given by their rows, and all that they keep, into `live` where there is one.
 
         Raises `CorruptFile` if a node's parent or message isn't there: nothing is deleted on doubt.
         """
         live = Live(self) if live is None else live
         todo: list[int] = []
-        for kind, row in roots:
+        for kind, rows in roots.items():
             if kind is Kind.NODE:
-                todo.append(row)
+                todo += rows
             elif kind is Kind.CALL:
-                self._mark_call(row, live, todo)
+                for row in rows:
+                    self._mark_call(row, live, todo)
             else:
-                live.rows[kind][row] = 1
-        while todo:
-            self._mark_chain(todo.pop(), live, todo)
+                for row in rows:
+                    live.rows[kind][row] = 1
+        self._mark_chains(todo, live)
+        self._mark_messages(live)
         nodes, notes = live.rows[Kind.NODE], live.rows[Kind.NOTE]
         for note, first, last in self.notes:
             if nodes.find(1, first, last + 1) >= 0:
@@ -156,26 +180,49 @@ class Graph:
                     live.rows[Kind.PAYLOAD][payload] = 1
         return live
 
-    def _mark_chain(self, row: int, live: Live, todo: list[int]) -> None:
-        nodes, messages = live.rows[Kind.NODE], live.rows[Kind.MESSAGE]
-        parents, names, there = self.parent, self.message, self.locs[Kind.MESSAGE]
-        callers, called, first_call = self._caller, self._called, self._first_call
-        while row and not (row < len(nodes) and nodes[row]):
-            if row >= len(nodes) or parents[row] == _ABSENT:
-                raise CorruptFile(self._path, "a node's parent is missing; run 'dag fsck'")
-            message = names[row]
-            if message >= len(there) or not there[message]:
-                raise CorruptFile(self._path, "a node's message is missing; run 'dag fsck'")
-            nodes[row] = messages[message] = 1
-            if row in callers:
-                todo.append(callers[row])
-            call = first_call[row]
-            while call:
-                self._mark_call(call, live, todo)
-                call = self._next_call[call]
-            if row in called:
-                self._mark_behind(called[row], live, todo)
-            row = parents[row]
+    def _mark_chains(self, todo: list[int], live: Live) -> None:
+        """Walk from each node to its first, and from there to what else they keep, until all is marked."""
+        nodes, parents, more = live.rows[Kind.NODE], self.parent, self._more
+        try:
+            while todo:
+                row = todo.pop()
+                while row and not nodes[row]:
+                    nodes[row] = 1
+                    if more[row]:
+                        self._mark_more(row, live, todo)
+                    row = parents[row]
+        except IndexError:
+            whole = False
+        else:
+            whole = not any(without(nodes, self.there[Kind.NODE]))
+        if not whole:
+            raise CorruptFile(self._path, "a node's parent is missing; run 'dag fsck'")
+
+    def _mark_more(self, row: int, live: Live, todo: list[int]) -> None:
+        """Who asked for a node, the calls at it, and what it called."""
+        if row in self._caller:
+            todo.append(self._caller[row])
+        call = self._first_call[row]
+        while call:
+            self._mark_call(call, live, todo)
+            call = self._next_call[call]
+        if row in self._called:
+            self._mark_behind(self._called[row], live, todo)
+
+    def _mark_messages(self, live: Live) -> None:
+        """The messages of all nodes that are marked."""
+        there = self.there[Kind.MESSAGE]
+        named = bytearray(len(there))
+        try:
+            for message in compress(self.message, live.rows[Kind.NODE]):
+                named[message] = 1
+        except IndexError:
+            whole = False
+        else:
+            whole = not any(without(named, there))
+        if not whole:
+            raise CorruptFile(self._path, "a node's message is missing; run 'dag fsck'")
+        live.take(Kind.MESSAGE, named)
 
     def _mark_call(self, call: int, live: Live, todo: list[int]) -> None:
         if not live.rows[Kind.CALL][call]:
@@ -204,18 +251,9 @@ class Graph:
         if self._children is None:
             first, following = array("q", [0]) * len(self.parent), array("q", [0]) * len(self.parent)
             for row in range(len(self.parent) - 1, 0, -1):
-                parent = self.parent[row]
-                if parent != _ABSENT:
+                if self.there[Kind.NODE][row]:
+                    parent = self.parent[row]
                     following[row] = first[parent]
                     first[parent] = row
             self._children = first, following
         return self._children
-
-
-def _by_row(db: sqlite3.Connection, kind: Kind) -> array[int]:
-    size: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0]
-    locs: array[int] = array("q", [0]) * size
-    if kind is not Kind.NODE:  # those are read with their edges
-        for row, loc in db.execute(f"SELECT row, loc FROM {kind}"):
-            locs[row] = loc
-    return locs

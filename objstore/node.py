@@ -47,13 +47,12 @@ class Node:
         called_by: NodeId | None = None,
         tool_call_id: str | None = None,
     ) -> Node:
-        """A node of fields that are known to be good: three times faster."""
+        """A node of fields that are known to be good: several times faster."""
         made = cls.__new__(cls)
-        put = object.__setattr__
-        put(made, "parent", parent)
-        put(made, "message", message)
-        put(made, "called_by", called_by)
-        put(made, "tool_call_id", tool_call_id)
+        _put_parent(made, parent)
+        _put_message(made, message)
+        _put_called_by(made, called_by)
+        _put_tool_call_id(made, tool_call_id)
         return made
 
     def canonical(self) -> bytes:
@@ -78,6 +77,12 @@ class Node:
             if key in value and value[key] is None:
                 raise InvalidValue(key, "is left out rather than null")
         return cls(value["parent"], value["message"], value.get("called_by"), value.get("tool_call_id"))
+
+
+# What sets the slots of a frozen node, looked up once.
+_put_parent, _put_message, _put_called_by, _put_tool_call_id = (
+    vars(Node)[each].__set__ for each in ("parent", "message", "called_by", "tool_call_id")
+)
 
 
 def _id(value: object, path: str) -> str:

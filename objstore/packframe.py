@@ -27,8 +27,11 @@ _LINE_BYTES: Final = 256
 """Memory a line takes beside its own bytes, once its id is known and it stands in a run."""
 _PAIR_BYTES: Final = 24
 _MOST_PAIRS: Final = 4096
-_PAIRS: dict[bytes, tuple[int, int]] = {}
-"""What short node lines hold. Nearly all are among a few: `{"node":[2,1]}`, `{"node":[1,1]}`, …"""
+PAIRS: dict[bytes, tuple[int | NodeId, int]] = {}
+"""What short node lines hold. Nearly all are among a few: `{"node":[2,1]}`, `{"node":["root",1]}`, …
+
+Both point back, or the first is `ROOT`; where to is for the frame to look.
+"""
 
 
 class Step(NamedTuple):
@@ -53,13 +56,13 @@ class Frame:
     """
 
     __slots__ = (
-        "_messages",
-        "_nodes",
         "_run_steps",
         "_runs",
         "_where",
         "lines",
+        "messages",
         "name",
+        "nodes",
         "size",
         "values",
         "weight",
@@ -77,8 +80,10 @@ class Frame:
         self.weight = len(raw) + _LINE_BYTES * len(self.lines)
         """Bytes of memory this takes, or soon will."""
         self.values: dict[int, Message | Tombstone] = {}
-        self._messages: dict[int, Oid] = {}
-        self._nodes: dict[int, Oid] = {}
+        self.messages: dict[int, Oid] = {}
+        """The ids of plain messages by their lines, as far as they have been worked out."""
+        self.nodes: dict[int, NodeId] = {}
+        """The ids of nodes by their lines, as far as they have been worked out."""
         self._runs: dict[int, tuple[NodeId, list[Step]]] = {}
         self._run_steps = 0
 
@@ -103,9 +108,9 @@ class Frame:
         """(id, form, stored bytes) of a message line. The id of a plain one is worked out, not read."""
         line = self.line(at)
         if line.startswith(b'{"parts":'):
-            known = self._messages.get(at)
+            known = self.messages.get(at)
             if known is None:
-                known = self._messages[at] = _sha256(line).hexdigest()
+                known = self.messages[at] = _sha256(line).hexdigest()
             return known, _PLAIN, line
         if line.startswith(b'{"condensed":{') and line[-73:-66] == b',"id":"' and line.endswith(b'"}'):
             oid = line[-66:-2].decode("ascii", "replace")
@@ -121,7 +126,7 @@ class Frame:
     def members(self, at: int) -> Sequence[Any]:
         """What a node line holds, unresolved: parent, message and perhaps called_by and tool_call_id."""
         line = self.line(at)
-        pair = _PAIRS.get(line)
+        pair = PAIRS.get(line)
         if pair is not None:
             return pair
         value: Any = None
@@ -132,9 +137,12 @@ class Frame:
                 value = self._json(at)["node"]  # a lone surrogate in the tool_call_id
         if not isinstance(value, list) or not 2 <= len(value) <= 4:
             raise self.bad(at, "not a node")
-        short = len(line) <= _PAIR_BYTES and len(value) == 2 and len(_PAIRS) < _MOST_PAIRS
-        if short and type(value[0]) is type(value[1]) is int:
-            _PAIRS[line] = value[0], value[1]
+        short = len(line) <= _PAIR_BYTES and len(value) == 2 and len(PAIRS) < _MOST_PAIRS
+        if short and type(value[1]) is int and value[1] > 0:
+            if value[0] == ROOT:
+                PAIRS[line] = ROOT, value[1]
+            elif type(value[0]) is int and value[0] > 0:
+                PAIRS[line] = value[0], value[1]
         return value
 
     def target(self, at: int, reference: object) -> int:
@@ -163,9 +171,9 @@ class Frame:
     def node_and_oid(self, at: int) -> tuple[Node, NodeId]:
         """The node of a line, and its id."""
         node = self.node(at)  # works out what stands before it
-        known = self._nodes.get(at)
+        known = self.nodes.get(at)
         if known is None:
-            known = self._nodes[at] = node.id
+            known = self.nodes[at] = node.id
         return node, NodeId(known)
 
     def node_oid(self, at: int) -> NodeId:
@@ -173,16 +181,16 @@ class Frame:
         todo = [at]
         while todo:
             line = todo[-1]
-            if line not in self._nodes:
+            if line not in self.nodes:
                 parent, _, *more = self.members(line)
                 needs = [self.target(line, ref) for ref in (parent, *more[:1]) if not isinstance(ref, str)]
-                waiting = [need for need in needs if need not in self._nodes]
+                waiting = [need for need in needs if need not in self.nodes]
                 if waiting:
                     todo.extend(waiting)
                     continue
-                self._nodes[line] = self.node(line).id
+                self.nodes[line] = self.node(line).id
             todo.pop()
-        return NodeId(self._nodes[at])
+        return NodeId(self.nodes[at])
 
     def chain(self, at: int) -> tuple[NodeId, list[Step]]:
         """(what the run's first node names as its parent, the run up to the node of line `at`), oldest first.
@@ -202,11 +210,11 @@ class Frame:
         return run
 
     def _work_out(self, at: int) -> tuple[NodeId, list[Step]]:
-        lines, nodes, messages = self.lines, self._nodes, self._messages
+        lines, nodes, messages = self.lines, self.nodes, self.messages
         way: list[int] = []
         held: list[Sequence[Any]] = []
         while True:
-            members: Sequence[Any] = _PAIRS.get(lines[at]) or self.members(at)
+            members: Sequence[Any] = PAIRS.get(lines[at]) or self.members(at)
             way.append(at)
             held.append(members)
             parent = members[0]
@@ -273,7 +281,7 @@ class Frame:
         if isinstance(reference, str):
             return Oid(reference)
         target = self.target(at, reference)
-        known = self._nodes.get(target)
+        known = self.nodes.get(target)
         return known if known is not None else self.node_oid(target)
 
 

@@ -134,12 +134,14 @@ class Notes:
 
     def add(self, db: sqlite3.Connection, index: Index, added: Added) -> None:
         runs, waiting = [], []
+        arriving = index.arriving(Kind.NODE)
         for row, note in added:
             there = []
             for node in note.nodes:
-                found = index.row(Kind.NODE, node)
+                name = bytes.fromhex(node[:32])
+                found = arriving.get(name) or index.row(Kind.NODE, node)
                 if found is None:
-                    waiting.append((bytes.fromhex(node[:32]), row))
+                    waiting.append((name, row))
                 else:
                     there.append(found)
             runs += [(first, row, last) for first, last in _runs(there)]
@@ -175,7 +177,11 @@ NOTES_OF: Final = f"SELECT note FROM note_run WHERE first BETWEEN ?1 - {MAX_RUN 
 def _runs(rows: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(first, last) of the runs that some rows make."""
     first = last = 0
-    for row in sorted(rows):
+    ordered = sorted(rows)
+    if 0 < len(ordered) <= MAX_RUN and ordered[-1] - ordered[0] == len(ordered) - 1:  # as most are
+        yield ordered[0], ordered[-1]
+        return
+    for row in ordered:
         if first and row == last + 1 and row < first + MAX_RUN:
             last = row
             continue

@@ -8,7 +8,7 @@ from typing import Final
 from objstore.arrival import LINES_PER_FRAME
 from objstore.kinds import Kind
 from objstore.loose import list_loose, loose_name
-from objstore.mark import Graph, Live
+from objstore.mark import Graph, Live, rows_in, without
 from objstore.pack import PACK_FOLDER, pack_name, publish
 from objstore.repack import NewPack, Packer, Picker
 from objstore.storage import Storage
@@ -40,6 +40,7 @@ def sweep(
             files.touch(pack.written.temp, pack.age)
         publish(files, pack.written)
     with index.changing() as db:
+        index.check_places(db)  # before there are new frames, which a wrong place might seem to mean
         for pack in packer.packs:
             first = index.first_frame(pack.written.pack)
             if first is None:
@@ -48,7 +49,7 @@ def sweep(
                 places = [first * LINES_PER_FRAME + place for place in pack.places[kind]]
                 index.move_rows(db, kind, zip(places, pack.rows[kind], strict=True))
         for kind in Kind:
-            index.forget(db, kind, late.outside(kind, keep))
+            index.forget(db, kind, rows_in(late.outside(kind, keep)))
         for name in sources - new:
             index.forget_pack(db, name)
         index.check_places(db)
@@ -71,9 +72,8 @@ def _rescue(late: Graph, keep: Live, picker: Picker, packer: Packer) -> None:
             for row in rows:
                 placed.rows[kind][row] = 1
     for kind in reversed(_DELETION_ORDER):
-        marks = zip(late.locs[kind], keep.rows[kind], placed.rows[kind], strict=True)
-        missed = [(row, loc) for row, (loc, kept, there) in enumerate(marks) if kept and not there]
-        for row, loc in missed:
+        for row in rows_in(without(keep.rows[kind], placed.rows[kind])):
+            loc = late.locs[kind][row]
             if picker.in_source(loc):
                 packer.add(kind, row, loc, starts=False)
     packer.seal()

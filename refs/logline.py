@@ -21,11 +21,15 @@ MAX_LINE_BYTES: Final = 4096
 
 _NOTHING: Final = "-"
 _ZEROS: Final = "0" * OID_DIGITS
+NO_SIDE: Final = frozenset({_NOTHING, _ZEROS})
+"""What stands for a side that is missing."""
 # Patterns as text: `re` compiles each, and keeps it, for the first who reads or writes a line.
-_LINE: Final = (
-    rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) ([0-9a-f]{64}|-) ([0-9a-f]{64}|-)"
-    rb" (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
+_TIME: Final = rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"
+_LINE: Final = _TIME + rb" ([0-9a-f]{64}|-) ([0-9a-f]{64}|-) (refs/[^\s\x00]{1,600}) ([^\n]{0,3000})"
+MOVES: Final = (
+    rb"(?m:^" + _TIME + rb" ((?:[0-9a-f]{64}|-) (?:[0-9a-f]{64}|-)) refs/[^\s\x00]{1,600} [^\n]{0,3000}$)"
 )
+"""The same for many lines: their times, and both ends together."""
 _UNSAFE: Final = "[\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _ESCAPE: Final = r"\\(\\|u[0-9a-f]{4})"
 
@@ -62,7 +66,7 @@ def parse_line(data: bytes) -> ReflogEntry:
         name = check_ref_name(ref)
     except InvalidRefName as error:
         raise ValueError(str(error)) from error
-    return ReflogEntry(time, name, side(old), side(new), re.sub(_ESCAPE, _unescaped, reason))
+    return ReflogEntry(time, name, _side(old), _side(new), re.sub(_ESCAPE, _unescaped, reason))
 
 
 def fields(data: bytes) -> re.Match[bytes] | None:
@@ -70,8 +74,8 @@ def fields(data: bytes) -> re.Match[bytes] | None:
     return re.fullmatch(_LINE, data)
 
 
-def side(oid: str) -> Oid | None:
-    return None if oid in (_NOTHING, _ZEROS) else Oid(oid)
+def _side(oid: str) -> Oid | None:
+    return None if oid in NO_SIDE else Oid(oid)
 
 
 def _escaped(match: re.Match[str]) -> str:

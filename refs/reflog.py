@@ -6,12 +6,23 @@ in which they were written; their times are as good as the clocks were.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 from refs.files import Files, Handle
 from refs.ids import Oid
 from refs.logfiles import REFLOG, LogFiles, archive_named, header, newest_first, whole
-from refs.logline import MAX_LINE_BYTES, MAX_REASON_CHARS, ReflogEntry, fields, line, parse_line, side
+from refs.logline import (
+    MAX_LINE_BYTES,
+    MAX_REASON_CHARS,
+    MOVES,
+    NO_SIDE,
+    ReflogEntry,
+    fields,
+    line,
+    parse_line,
+)
 from refs.logupkeep import LogUpkeep
 from refs.names import RefName
 
@@ -129,27 +140,26 @@ class Reflog(LogUpkeep):
                 return entry
         return None
 
-    def young(self, since: str) -> Iterator[Oid]:
-        """Both ids of every entry that isn't older than `since`, with repeats. Damaged lines are counted.
+    def young(self, since: str) -> set[Oid]:
+        """Both ids of every entry that isn't older than `since`. Damaged lines are counted.
 
         Reads the whole log: a clock that was set back must not end the search early. `CorruptFile` where a part of
         the archive can't be read: what it names may still be wanted.
         """
         self.damaged = 0
         oldest = since.encode()
+        ends: set[str] = set()
         with LogFiles(self._files) as log:
             self._check(log)
             for _, raw in log.backwards():
                 if raw is None:
                     raise self._unreadable(log)
-                for data in newest_first(raw):
-                    match = fields(data)
-                    if match is None:
-                        self.damaged += 1
-                    elif match[1] >= oldest:
-                        for oid in (side(match[2].decode()), side(match[3].decode())):
-                            if oid is not None:
-                                yield oid
+                moves = re.findall(MOVES, raw)
+                self.damaged += raw.count(b"\n") + 1 - len(moves)
+                ends.update(
+                    b" ".join([end for time, *both in moves if time >= oldest for end in both]).decode().split()
+                )
+        return cast("set[Oid]", ends - NO_SIDE)
 
     def size(self) -> int:
         """In bytes, the archive's included."""

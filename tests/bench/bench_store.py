@@ -192,9 +192,8 @@ def without_records(store: Store) -> int:
     graph = Graph(store.storage.index)
     everything = Live(graph)
     for kind in Kind:
-        for row, _ in graph.rows(kind):
-            everything.rows[kind][row] = 1
-    frames = {loc // LINES_PER_FRAME for kind in Kind for _, loc in graph.rows(kind) if loc > 0}
+        everything.take(kind, graph.there[kind])
+    frames = {loc // LINES_PER_FRAME for kind in Kind for loc in graph.locs[kind] if loc > 0}
     with Packer(store.storage, SMALL_LEVEL) as packer:
         for kind, at, loc in Picker(graph, frames).in_order(everything):
             if kind in (Kind.MESSAGE, Kind.NODE):
@@ -298,7 +297,7 @@ def bench_gc(options: argparse.Namespace) -> None:
         heads = [index.row(Kind.NODE, each.head) or 0 for each in store.conversations()]
 
         def mark() -> None:
-            Graph(index).mark((Kind.NODE, head) for head in heads)
+            Graph(index).mark({Kind.NODE: heads})
 
         millions = options.nodes / 1e6
         start = time.process_time()

@@ -3,6 +3,7 @@ import gzip
 import os
 import time
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import objstore.gc
+from objstore.arrival import Arrival, place_packed
 from objstore.findings import Level, Severity
 from objstore.gc import GcOptions
+from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import loose_name
+from objstore.packwriter import PackWriter
 from objstore.store import Store
 from refs.errors import CorruptFile, CorruptObject, DagError
 from refs.ids import ROOT
@@ -365,6 +369,23 @@ def test_never_deletes_nothing(store):
     assert everything(store) == before and report.young[Kind.NODE] == 1
 
 
+def test_a_record_that_is_not_understood_is_copied_as_it_is(store):
+    head = store.commit("main", [said("one")])
+    raw = dumps({**call(head).to_dict(), "of_a_later_version": 1})
+    oid = sha256(raw).hexdigest()
+    with PackWriter(store.storage.files) as writer:
+        writer.record(Kind.CALL, oid, raw)
+        written = writer.finish()
+    with store.storage.lock(), store.storage.index.changing() as db:
+        first = store.storage.index.add_pack(db, written.pack, written.frames)
+        store.storage.index.add(db, [Arrival(Kind.CALL, oid, place_packed(first, 0), call(head))])
+    for _ in range(2):
+        store.commit("main", [said("more")])
+        store.gc(all_goes())
+        assert [pack.name for pack in packs(store)] != [f"pack-{written.pack}.pack"] and len(packs(store)) == 1
+        assert store.storage.database.read(Kind.CALL, oid)[1] == raw
+
+
 # -- what a run does to the files -----------------------------------------------------------------
 
 
@@ -489,6 +510,57 @@ def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
     with pytest.raises((CorruptObject, CorruptFile)):
         store.gc(all_goes())
     assert objects_on_disk(store) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM node WHERE row = 1",
+        "DELETE FROM message WHERE row = 1",
+        "UPDATE node SET parent = 1000 WHERE row = 2",
+        "UPDATE node SET message = 1000 WHERE row = 2",
+        "UPDATE node SET parent = -1 WHERE row = 2",
+        "UPDATE node SET message = -1 WHERE row = 2",
+        "UPDATE node SET message = 'one' WHERE row = 2",
+    ],
+)
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_index_in_which_a_live_chain_leads_nowhere_stops_it(store, damage, dry_run):
+    store.commit("main", [said("one"), said("two"), said("three")])
+    saved_alone(store, said("garbage"))
+    store.pack()
+    with store.storage.index.changing() as db:
+        db.execute(damage)
+    before = objects_on_disk(store)
+    with pytest.raises(CorruptFile):
+        store.gc(all_goes(dry_run=dry_run))
+    assert objects_on_disk(store) == before
+
+
+@pytest.mark.parametrize("kind", [Kind.NODE, Kind.MESSAGE, Kind.NOTE])
+@pytest.mark.parametrize("step", [1, 16384 // 2, 16384, -16384])
+def test_an_index_that_says_wrongly_where_a_live_object_stands_stops_it(store, kind, step):
+    store.commit("main", [said("one"), said("two"), said("three")], note={"from": "here"})
+    saved_alone(store, said("garbage"))
+    store.pack()
+    with store.storage.index.changing() as db:
+        db.execute(f"UPDATE {kind} SET loc = loc + ? WHERE row = 1", (step,))
+    before = objects_on_disk(store)
+    with pytest.raises(DagError):
+        store.gc(all_goes())
+    assert before.items() <= objects_on_disk(store).items()
+
+
+def test_rows_that_earlier_runs_left_empty_are_no_objects(store):
+    heads = [store.commit(f"c{i}", [said(f"{i} {j}") for j in range(3)]) for i in range(6)]
+    for i in (0, 2, 3):
+        store.delete(f"c{i}")
+    assert store.gc(all_goes()).pruned[Kind.NODE] == 9
+    report = store.gc(all_goes(dry_run=True))
+    assert report.kept[Kind.NODE] == report.kept[Kind.MESSAGE] == 9 and not any(report.pruned.values())
+    store.delete("c5")
+    assert store.gc(all_goes()).pruned[Kind.NODE] == 3
+    assert [len(store.load_chain(heads[i])) for i in (1, 4)] == [3, 3] and clean(store)
 
 
 def test_an_index_that_lost_a_parent_stops_it(store):

@@ -320,6 +320,38 @@ def test_what_is_known_is_not_admitted_again(index):
     assert (counts[Kind.MESSAGE], counts[Kind.NODE]) == (1, 1)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 50, 51, 1000])
+def test_the_tables_are_the_same_however_many_come_together(tmp_path, at_once):
+    chosen = random.Random(5)
+    ids = [f"{chosen.getrandbits(256):064x}" for _ in range(400)]
+    arrivals: list[Arrival] = []
+    heads = [ROOT]
+    for number, oid in enumerate(ids):
+        made = Node(chosen.choice(heads[-5:]), oid, heads[-1] if number % 50 == 30 else None)
+        arrivals += [Arrival(Kind.MESSAGE, oid, 16384 + number), Arrival(Kind.NODE, made.id, 32768 + number, made)]
+        heads.append(made.id)
+        if number % 9 == 0:
+            arrivals += [message(chosen.choice(ids[: number + 1])), *arrivals[-3:]]
+            about = Note(note=ULID, at=TIME, nodes={each: {} for each in heads[1:][-chosen.randint(1, 90) :]})
+            arrivals.append(Arrival(Kind.NOTE, f"{chosen.getrandbits(256):064x}", place_loose(Form.PLAIN), about))
+    tables = []
+    for size in (1, at_once):
+        index = Index(str(tmp_path / f"{size}-{len(tables)}"), ALL_PARTS)
+        index.create()
+        with index.changing() as db:
+            for start in range(0, len(arrivals), size):
+                assert index.add(db, arrivals[start : start + size]) == []
+            names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+            tables.append({name: db.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in names})
+        index.close()
+    one, many = tables
+    assert one.keys() == many.keys()
+    for name in one:
+        if name != "meta":
+            assert one[name] == many[name], name
+    assert len(one["node"]) == 400 and len(one["note"]) == len(ids[::9])
+
+
 def test_a_note_and_a_call_may_come_before_their_nodes(index):
     first = node(ROOT, A)
     note = Note(note=ULID, at=TIME, nodes={first.oid: {}})

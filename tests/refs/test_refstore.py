@@ -515,7 +515,7 @@ def test_a_head_that_names_no_conversation_is_damage(store, tmp_path, content):
     with pytest.raises(CorruptFile, match="HEAD"):
         store.head()
     with pytest.raises(CorruptFile, match="HEAD"):
-        list(store.roots(""))
+        store.roots("")
     assert [name for name, _ in store.verify()] == ["HEAD"]
 
 
@@ -529,7 +529,7 @@ def test_roots_are_all_refs_and_young_moves(store):
             ReflogEntry("2026-01-02T00:00:00.000Z", A, oid(1002), oid(1003), "young"),
         ]
     )
-    assert set(store.roots("2026-01-02")) == {oid(n) for n in (*range(MANY), 1002, 1003)}
+    assert store.roots("2026-01-02") == ({oid(n) for n in range(MANY)}, {oid(1002), oid(1003)})
 
 
 def test_a_value_under_a_name_that_is_not_allowed_is_a_root_and_other_stray_files_are_nothing(store, tmp_path):
@@ -538,7 +538,28 @@ def test_a_value_under_a_name_that_is_not_allowed_is_a_root_and_other_stray_file
     (tmp_path / CONVERSATIONS / "b.lock").write_text(f"{oid(7)}\n")
     (tmp_path / CONVERSATIONS / ".DS_Store").write_bytes(b"\0" * 100)
     (tmp_path / "packed-refs").write_text(f"# packed-refs sorted\n{oid(8)} refs/tags/x~\n")
-    assert set(store.roots("")) == {oid(1), oid(7), oid(8)}
+    assert store.roots("") == ({oid(1), oid(7), oid(8)}, set())
+
+
+def test_a_ref_is_a_root_where_its_loose_file_says_not_where_it_was_packed(store, tmp_path):
+    store.set_head(A)
+    create(store, "a", "b")
+    change(store, Move(C, None, oid(3)))
+    pack(store)
+    change(store, Move(A, oid(1), oid(2)), Move(C, oid(3), oid(4)))
+    assert store.roots("9") == ({oid(1), oid(2), oid(4)}, set())
+    (tmp_path / CONVERSATIONS / "x~").write_bytes(b"damaged, and no ref")
+    assert store.roots("9") == ({oid(1), oid(2), oid(4)}, set())
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_is_listed_is_a_root(store, packed):
+    store.set_head(A)
+    filled(store, 6000)
+    change(store, *(Move(conversation_ref(f"é{n}"), None, oid(7000 + n)) for n in range(50)))
+    if packed:
+        pack(store)
+    assert store.roots("9") == (set(refs(store).values()), set())
 
 
 # -- damage ---------------------------------------------------------------------------------------
@@ -560,7 +581,7 @@ def test_a_damaged_loose_ref_is_named_and_stops_listing_and_gc(store, tmp_path, 
     store.set_head(A)
     create(store, "a", "b")
     (tmp_path / A).write_bytes(content)
-    for reading in (lambda: store.resolve(A), lambda: refs(store), lambda: list(store.roots("")), store.pack):
+    for reading in (lambda: store.resolve(A), lambda: refs(store), lambda: store.roots(""), store.pack):
         with pytest.raises(CorruptFile) as caught:
             reading()
         assert caught.value.path == str(tmp_path / A)
@@ -624,7 +645,7 @@ def _damage(number, line):
 def test_damaged_packed_refs_are_told_with_the_line(store, tmp_path, number, line, reason):
     store.set_head(A)
     (tmp_path / "packed-refs").write_bytes(_damage(number, line))
-    for reading in (lambda: refs(store), lambda: list(store.roots(""))):
+    for reading in (lambda: refs(store), lambda: store.roots("")):
         with pytest.raises(CorruptFile, match="packed-refs: line") as caught:
             reading()
         assert caught.value.path == str(tmp_path / "packed-refs")

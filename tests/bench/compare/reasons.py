@@ -25,11 +25,11 @@ _PACKS: Final = """\
 the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried: larger
 frames, which are a little smaller and much slower to load."""
 _MARK: Final = """\
-all edges are read into arrays first, row by row in Python. Tried, and kept: refs looked up many at a time,
-notes by runs."""
+all edges are read into arrays first, and which rows the refs and the reflog name is asked of the index id by id.
+Tried, and kept: tables read as whole columns, refs and the reflog by blocks of lines, notes by runs."""
 _REBUILD: Final = """\
-every line is hashed and read again in Python. Tried, and kept: rows by whole batches, the usual lines first,
-the collector of cycles held back."""
+every line is hashed and read again in Python. Tried, and kept: rows and keys by large batches, many with one
+statement, a short way for the usual lines, the collector of cycles held back."""
 
 _WHY: Final = (
     ("import:", _IMPORT),
