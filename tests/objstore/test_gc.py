@@ -378,6 +378,17 @@ def test_packs_hold_conversations_that_share_a_message_side_by_side(store):
     assert clean(store)
 
 
+def test_the_index_has_no_half_empty_pages_afterwards(store, tmp_path):
+    for i in range(30):
+        store.commit("a", [said(f"{i} {j}") for j in range(100)])  # too many for the journal
+    store.gc(at_day(0))
+    size = (store.path / "index.sqlite").stat().st_size
+    with store.storage.index.reading() as db:
+        db.execute("VACUUM INTO ?", (str(tmp_path / "anew.sqlite"),))
+    assert size == (tmp_path / "anew.sqlite").stat().st_size
+    assert clean(store)
+
+
 # -- on doubt nothing is deleted ------------------------------------------------------------------
 
 
