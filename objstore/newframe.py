@@ -34,7 +34,18 @@ _Named = tuple[list[tuple[int, Any]], list[list[Any]]]
 class NewFrame:
     """Objects in the order in which they were given; what they name is what was given before them."""
 
-    __slots__ = ("_called", "_node_oids", "_pairs", "_records", "messages", "newest", "nodes", "said", "size")
+    __slots__ = (
+        "_called",
+        "_node_messages",
+        "_node_oids",
+        "_node_parents",
+        "_records",
+        "messages",
+        "newest",
+        "nodes",
+        "said",
+        "size",
+    )
 
     def __init__(self) -> None:
         self.size = 0
@@ -46,7 +57,9 @@ class NewFrame:
         self.newest: Oid | None = None
         """The message that was given last, if nothing was since: its node comes next."""
         self._node_oids: list[Oid] = []
-        self._pairs: list[tuple[_Ref, _Ref]] = []  # the parent and the message of each node
+        # Two lists rather than one of pairs: the collector of cycles counts pairs, and looks at everything.
+        self._node_parents: list[_Ref] = []
+        self._node_messages: list[_Ref] = []
         self._called: dict[int, list[Any]] = {}  # called_by of some nodes, and perhaps the tool_call_id
         self._records: list[tuple[Kind, Oid, Any, Any]] = []
 
@@ -88,7 +101,8 @@ class NewFrame:
             self._called[here] = called
         self.nodes[oid] = here
         self._node_oids.append(oid)
-        self._pairs.append((parent, message))
+        self._node_parents.append(parent)
+        self._node_messages.append(message)
         self.size += size
         self.newest = None
 
@@ -118,7 +132,7 @@ class NewFrame:
         """All lines, references counted: each as so many lines back."""
         lines = self.said.copy()
         before = len(lines)
-        for at, (parent, message) in enumerate(self._pairs):
+        for at, (parent, message) in enumerate(zip(self._node_parents, self._node_messages, strict=True)):
             if type(parent) is type(message) is int and at not in self._called:
                 lines.append(b'{"node":[%d,%d]}' % (at - parent, before + at - message))
                 continue
@@ -127,7 +141,7 @@ class NewFrame:
                 caller, *call_id = self._called[at]
                 members += [_back(caller, at), *call_id]
             lines.append(dumps({"node": members}))
-        for at, (kind, _, value, named) in enumerate(self._records, start=len(self._pairs)):
+        for at, (kind, _, value, named) in enumerate(self._records, start=len(self._node_oids)):
             if kind is Kind.DESCRIPTION:
                 lines.append(value)
             elif kind is Kind.CALL:
