@@ -18,7 +18,7 @@ from refs.errors import CorruptFile, LimitExceeded
 from refs.files import Bytes, Handle
 
 FAST_LEVEL: Final = 3
-SMALL_LEVEL: Final = 9
+SMALL_LEVEL: Final = 10
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FEW_BYTES: Final = 4096
 _UNKNOWN_SIZE: Final = (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR)

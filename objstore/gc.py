@@ -153,7 +153,7 @@ class _Run:
                     raise _Overtaken
                 late, live, keep = self._look_again(graph, picker, live, keep, same)
                 sweep(storage, late, keep, picker, sources, packer, full=not options.quick)
-                self._finish()
+                self._finish(anew=bool(packer.packs) and not options.quick)
                 self._count(late, live, keep)
         self.progress("sweep", 1, 1)
         report.stored_after, report.disk_after = usage(storage.files)
@@ -358,13 +358,13 @@ class _Run:
 
     # -- the end, and the report ------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        """What can be done once the objects are where they belong; the lock is held."""
+    def _finish(self, *, anew: bool) -> None:
+        """What can be done once the objects are where they belong; the lock is held. `anew`: so is the index."""
         storage = self.storage
         storage.refs.pack()
         self.report.strays = remove_leftovers(storage, self.options.now)
         with suppress(StorageFailure):  # no room to give back room: another time
-            storage.index.compact()
+            storage.index.compact(anew=anew)
         storage.database.forget_packs()
 
     def _count(self, graph: Graph, live: Live, keep: Live) -> None:

@@ -207,11 +207,15 @@ class IndexFile:
         with self.reading() as db:
             db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def compact(self) -> None:
-        """Give back the room that deleted rows left, where it is a quarter of the file."""
+    def compact(self, *, anew: bool) -> None:
+        """Give back the room that deleted rows left, where it is a quarter of the file.
+
+        `anew` writes the file anew in any case: keys that came in no order leave a third of their pages empty.
+        That takes half a second a million objects, and the file's size twice on the disk meanwhile.
+        """
         with self.reading() as db:
             free, pages = (db.execute(f"PRAGMA {each}").fetchone()[0] for each in ("freelist_count", "page_count"))
-            if free * 4 > pages:
+            if anew or free * 4 > pages:
                 db.execute("VACUUM")
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

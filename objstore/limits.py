@@ -62,7 +62,7 @@ MAX_STORED_BYTES: Final = MAX_OBJECT_BYTES + MIB
 MAX_WINDOW_BYTES: Final = 128 * MIB
 """Memory a zstd frame may ask of its reader; the `zstd` program's own default."""
 
-FRAME_BYTES: Final = 160 * KIB
+FRAME_BYTES: Final = 256 * KIB
 """Uncompressed bytes after which a pack's frame is closed."""
 
 MAX_FRAME_BYTES: Final = MAX_OBJECT_BYTES + FRAME_BYTES + MIB

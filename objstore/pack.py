@@ -1,6 +1,6 @@
 """Many objects a file: JSON Lines in seekable zstd (docs/format.md).
 
-Frames hold about 160 KiB of lines in chain order, so that neighbours compress against each other, and end
+Frames hold about 256 KiB of lines of whole chains, so that neighbours compress against each other, and end
 with a seek table. Hashes don't compress, so a node names its parent and message by "so many lines back in
 this frame" wherever they stand in it; a note and a call name their nodes the same way.
 """

@@ -262,10 +262,18 @@ class Frame:
                 if key in value:
                     value[key] = self._node_ref(at, value[key])
         elif kind is Kind.NOTE and isinstance(value.get("nodes"), list):
-            try:
-                value["nodes"] = {self._node_ref(at, ref): about for ref, about in value["nodes"]}
-            except (TypeError, ValueError) as error:
-                raise self.bad(at, "not a note") from error
+            nodes: dict[Oid, Any] = {}
+            for run in value["nodes"]:
+                if not isinstance(run, list) or len(run) < 2:
+                    raise self.bad(at, "not a note")
+                if isinstance(run[0], str) and len(run) == 2:
+                    nodes[Oid(run[0])] = run[1]
+                else:
+                    first = self.target(at, run[0])
+                    if first + len(run) - 1 > at:
+                        raise self.bad(at, "a reference that leaves the frame")
+                    nodes.update(zip(map(self.node_oid, range(first, first + len(run) - 1)), run[1:], strict=True))
+            value["nodes"] = nodes
         return value
 
     def _json(self, at: int) -> dict[str, Any]:

@@ -27,8 +27,6 @@ def write_in_order(writer: PackWriter, objects: Sequence[NewObject]) -> None:
         message = unwritten.pop(node.message, None)
         if message is None:
             writer.node(oid, node, _copier(messages.get(node.message)))
-        elif message.form is Form.PLAIN:
-            writer.pair(message.oid, message.raw, oid, node)
         else:
             writer.message(message.oid, message.raw, message.form)
             writer.node(oid, node)

@@ -1,37 +1,22 @@
-"""Writing a pack: lines in chain order, collected into frames."""
+"""Writing a pack: objects in chain order, collected into frames."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from hashlib import sha256
-from operator import itemgetter
-from typing import Any, Final
+from typing import Final
 
 from objstore.frames import FAST_LEVEL, compress
-from objstore.jsonvalue import dumps, loads_exactly
 from objstore.kinds import Kind
 from objstore.limits import COPY_MESSAGE_BYTES, FRAME_BYTES, MAX_FRAME_LINES
 from objstore.loose import Form
+from objstore.newframe import NewFrame
 from objstore.node import Node
 from objstore.pack import ENTRY, FOOTER, PACK_FOLDER, SEEKABLE, SKIP_HEAD, SKIPPABLE, Placed, Written, publish
-from objstore.records import Note
 from refs.files import Files, Handle
 from refs.ids import Oid
 
-_MESSAGE, _NODE = Kind.MESSAGE, Kind.NODE
 _NODE_ROOM: Final = 512  # bytes: the longest node line there usually is, four whole ids and their quotes
-
-
-class _Frame:
-    """The lines that are being collected, and where in them messages and nodes stand."""
-
-    __slots__ = ("lines", "messages", "nodes", "size")
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self.size = 0
-        self.messages: dict[Oid, int] = {}
-        self.nodes: dict[Oid, int] = {}
 
 
 class PackWriter:
@@ -49,7 +34,7 @@ class PackWriter:
         self._sizes: list[int] = []
         self._raw_bytes = 0
         self._placed: list[Placed] = []
-        self._frame = _Frame()
+        self._frame = NewFrame()
 
     @property
     def raw_bytes(self) -> int:
@@ -57,67 +42,37 @@ class PackWriter:
         return self._raw_bytes + self._frame.size
 
     def start_chain(self) -> None:
-        """Say that a conversation begins here: a frame three quarters full is closed."""
-        if self._frame.size >= FRAME_BYTES * 3 // 4:
+        """Say that a conversation begins here: a frame three quarters full is closed.
+
+        A message that was just given is the conversation's first, and goes along.
+        """
+        frame = self._frame
+        if frame.size < FRAME_BYTES * 3 // 4:
+            return
+        if frame.newest is None:
             self._flush()
+        elif len(frame) > 1:
+            first = frame.take_newest()
+            self._flush()
+            self._frame.add_message(*first)
 
     def message(self, oid: Oid, raw: bytes, form: Form = Form.PLAIN) -> None:
         """A message by its stored bytes; once in a frame, however often it is given."""
         if oid not in self._frame.messages:
             line = condensed_line(oid, raw) if form is Form.CONDENSED else raw
             self._make_room(len(line) + 1 + _NODE_ROOM, lines=2)  # its node comes next
-            at = self._add(line, Kind.MESSAGE, oid)
-            self._frame.messages[oid] = at
+            self._frame.add_message(oid, line)
 
     def node(self, oid: Oid, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None = None) -> None:
         """A node. A small message that stands in another frame is written again with `copy_message`."""
-        frame = self._frame
-        here = len(frame.lines)
-        message = frame.messages.get(node.message)
-        if message is None or message != here - 1:  # else it was given just now, and left room for its node
+        if node.message != self._frame.newest:  # else it was given just now, and left room for its node
             self._make_room_for_node(node, copy_message)
-            frame = self._frame
-            here = len(frame.lines)
-            message = frame.messages.get(node.message)
-        parent = frame.nodes.get(node.parent)
-        if parent is not None and message is not None and node.called_by is None:
-            line = b'{"node":[%d,%d]}' % (here - parent, here - message)
-        else:
-            members: list[Any] = [_back(frame.nodes, node.parent, here), _back(frame.messages, node.message, here)]
-            if node.called_by is not None:
-                members.append(_back(frame.nodes, node.called_by, here))
-                if node.tool_call_id is not None:
-                    members.append(node.tool_call_id)
-            line = dumps({"node": members})
-        frame.nodes[oid] = self._add(line, Kind.NODE, oid)
-
-    def pair(self, message: Oid, raw: bytes, oid: Oid, node: Node) -> None:
-        """A plain message and a node of it, one behind the other: what most of a pack is, in one step."""
-        frame = self._frame
-        here = len(frame.lines)
-        size = frame.size + len(raw) + 1
-        parent = frame.nodes.get(node.parent)
-        if (
-            parent is None
-            or node.called_by is not None
-            or message in frame.messages
-            or size + _NODE_ROOM > FRAME_BYTES
-            or here + 2 > MAX_FRAME_LINES
-        ):
-            self.message(message, raw)
-            self.node(oid, node)
-            return
-        line = b'{"node":[%d,1]}' % (here + 1 - parent)
-        frame.lines += (raw, line)
-        frame.size = size + len(line) + 1
-        frame.messages[message], frame.nodes[oid] = here, here + 1
-        number = len(self._frames)
-        self._placed += (Placed(_MESSAGE, message, number, here), Placed(_NODE, oid, number, here + 1))
+        self._frame.add_node(oid, node)
 
     def _make_room_for_node(self, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None) -> None:
         self._make_room(_NODE_ROOM)
         if node.message not in self._frame.messages:
-            self._make_room(COPY_MESSAGE_BYTES + _NODE_ROOM)
+            self._make_room(COPY_MESSAGE_BYTES + _NODE_ROOM, lines=2)
             if copy_message is not None:
                 form, raw = copy_message()
                 if form is Form.PLAIN and len(raw) <= COPY_MESSAGE_BYTES:
@@ -126,11 +81,13 @@ class PackWriter:
     def record(self, kind: Kind, oid: Oid, raw: bytes, value: object = None) -> None:
         """A call, note or description by its canonical bytes; faster with its value."""
         self._make_room(len(raw) + 1)
-        line = raw if kind is Kind.DESCRIPTION else _shorten(kind, raw, value, self._frame)
-        self._add(line, kind, oid)
+        self._frame.add_record(kind, oid, raw, value)
 
     def drain(self) -> list[Placed]:
-        """What has been placed since the last call: for whoever keeps it in another way than `finish` does."""
+        """What has got its place since the last call: for whoever keeps it in another way than `finish` does.
+
+        An object has its place once its frame is closed.
+        """
         placed, self._placed = self._placed, []
         return placed
 
@@ -175,64 +132,27 @@ class PackWriter:
     def _make_room(self, coming: int, lines: int = 1) -> None:
         """Close the frame if what comes, in bytes and lines, would overfill it: references stay within a frame."""
         frame = self._frame
-        if frame.lines and (frame.size + coming > FRAME_BYTES or len(frame.lines) + lines > MAX_FRAME_LINES):
+        if len(frame) and (frame.size + coming > FRAME_BYTES or len(frame) + lines > MAX_FRAME_LINES):
             self._flush()
 
-    def _add(self, line: bytes, kind: Kind, oid: Oid) -> int:
-        frame = self._frame
-        at = len(frame.lines)
-        if at >= MAX_FRAME_LINES:
-            raise AssertionError("a frame was not closed in time")
-        frame.lines.append(line)
-        frame.size += len(line) + 1
-        self._placed.append(Placed(kind, oid, len(self._frames), at))
-        return at
-
     def _flush(self) -> None:
-        if not self._frame.lines:
+        frame = self._frame
+        if not len(frame):
             return
-        raw = b"\n".join(self._frame.lines) + b"\n"
+        raw = b"\n".join([*frame.lines(), b""])
         packed = compress(raw, self._level)
+        self._placed += frame.placed(len(self._frames))
         self._frames.append((self._offset, len(packed)))
         self._sizes.append(len(raw))
         self._raw_bytes += len(raw)
         self._write(packed)
-        self._frame = _Frame()
+        self._frame = NewFrame()
 
     def _write(self, data: bytes) -> None:
         assert self._handle is not None
         self._handle.write_at(self._offset, data)
         self._digest.update(data)
         self._offset += len(data)
-
-
-def _back(lines: dict[Oid, int], oid: Oid, here: int) -> int | str:
-    """How many lines before line `here` an object stands, or its id where the frame doesn't hold it."""
-    at = lines.get(oid)
-    return oid if at is None else here - at
-
-
-_FIRST: Final = itemgetter(0)
-
-
-def _shorten(kind: Kind, raw: bytes, held: object, frame: _Frame) -> bytes:
-    """A call or note with the nodes it names as references."""
-    here = len(frame.lines)
-    if isinstance(held, Note):
-        lines = frame.nodes
-        # In the order of the chain, so that what is said of neighbours is alike.
-        there = sorted([(lines[Oid(oid)], about) for oid, about in held.nodes.items() if oid in lines], key=_FIRST)
-        nodes: list[list[Any]] = [[here - at, about] for at, about in there]
-        nodes += [[oid, about] for oid, about in sorted(held.nodes.items()) if oid not in lines]
-        return b'{"at":"%b","nodes":%b,"note":"%b"}' % (held.at.encode(), held.write(nodes), held.note.encode())
-    value = loads_exactly(raw)
-    if kind is Kind.CALL:
-        for key in ("head_input", "head_output"):
-            if key in value:
-                value[key] = _back(frame.nodes, value[key], here)
-    else:
-        value["nodes"] = [[_back(frame.nodes, oid, here), about] for oid, about in value["nodes"].items()]
-    return dumps(value)
 
 
 def condensed_line(oid: str, raw: bytes) -> bytes:

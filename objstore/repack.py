@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
@@ -16,8 +16,9 @@ from objstore.limits import GIB, MAX_FRAME_LINES
 from objstore.loose import Form
 from objstore.mark import Graph, Live
 from objstore.node import Node
-from objstore.pack import PackReader, Written, pack_name
+from objstore.pack import PackReader, Placed, Written, pack_name
 from objstore.packframe import Frame
+from objstore.packorder import packing_order
 from objstore.packwriter import PackWriter
 from objstore.records import Note
 from objstore.scan import frame_arrivals, value_of
@@ -41,10 +42,10 @@ class Picker:
 
     @property
     def _place(self) -> array[int]:
-        """Where each node comes in chain order, from 1; 0 for none."""
+        """Where each node comes in the order of packing, from 1; 0 for none."""
         if self._places is None:
             self._places = array("q", [0]) * len(self._graph.parent)
-            for at, row in enumerate(self._graph.in_chain_order(), start=1):
+            for at, row in enumerate(packing_order(self._graph), start=1):
                 self._places[row] = at
         return self._places
 
@@ -187,6 +188,7 @@ class Packer:
         self._pack = NewPack(Written("", [], [], 0), None)
         self._check = sha256()
         self._frames = _Frames(storage)
+        self._waiting: dict[tuple[Kind, Oid], int] = {}
         self.age: float | None = None
         self.packs: list[NewPack] = []
 
@@ -210,6 +212,7 @@ class Packer:
             self._check = sha256()
         database = self._storage.database
         oid, value = self._read(kind, row, loc)
+        self._waiting[kind, oid] = row
         if isinstance(value, Node):
             node = value
             if starts:
@@ -219,13 +222,16 @@ class Packer:
             self._writer.message(oid, value[1], value[0])
         else:
             self._writer.record(kind, oid, value[1], value[2])
-        # The writer may have copied a message before: the object itself is what it placed last.
-        for placed in self._writer.drain():
-            self._check.update(placed.oid.encode("ascii"))
-            place = placed.frame * LINES_PER_FRAME + placed.line
-            if (placed.kind, placed.oid) == (kind, oid):
+        self._note_places(self._writer.drain())
+
+    def _note_places(self, placed: Iterable[Placed]) -> None:
+        """What was written where; copies of messages beside the object itself are only checked."""
+        for kind, oid, frame, line in placed:
+            self._check.update(oid.encode("ascii"))
+            row = self._waiting.pop((kind, oid), None)
+            if row is not None:
                 self._pack.rows[kind].append(row)
-                self._pack.places[kind].append(place)
+                self._pack.places[kind].append(frame * LINES_PER_FRAME + line)
 
     def _read(self, kind: Kind, row: int, loc: int) -> tuple[Oid, Node | tuple[Form, bytes, Value]]:
         """The id of an object, and what is written of it: a node, or its form, bytes and perhaps value."""
@@ -246,6 +252,7 @@ class Packer:
             return
         written = self._writer.seal()
         if written is not None:
+            self._note_places(written.placed)
             self._pack.written, self._pack.check = written, self._check.digest()
             self.packs.append(self._pack)
             verify(self._storage.files, self._pack)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from objstore.message import Message
 from objstore.store import Store
 from refs.files import Files
 from refs.store import RefStore
@@ -112,7 +113,11 @@ def read_frame(raw: bytes, objects) -> None:
             kind, value = "call", {**value, **ends}
             oid = named(canonical(value))
         elif first == "at":
-            kind, value = "note", {**value, "nodes": {whole(node): about for node, about in value["nodes"]}}
+            named_nodes = {}
+            for node, *said in value["nodes"]:
+                run = [whole(node if isinstance(node, str) else node - at) for at in range(len(said))]
+                named_nodes |= zip(run, said, strict=True)
+            kind, value = "note", {**value, "nodes": named_nodes}
             oid = named(canonical(value))
         else:
             assert first == "created_at"
@@ -189,6 +194,17 @@ def test_the_document_is_enough_to_read_it():
     assert {node for note in objects["note"].values() for node in note["nodes"]} <= objects["node"].keys()
     last = (GOLDEN / "reflog").read_text().splitlines()[-1].split(" ")
     assert [*last[:1], last[3], *last[1:3], *last[4:]] == moves[-1]
+
+
+def test_the_document_is_enough_to_read_what_is_written_now(tmp_path):
+    with Store.init(tmp_path / "store") as store:
+        head = store.commit("main", [Message.of("user", f"word {i}") for i in range(5)], note={"from": "here"})
+        store.pack()
+        (path,) = (tmp_path / "store" / "objects" / "pack").iterdir()
+        objects = read_pack(path.read_bytes())
+        assert texts(objects, head) == [f"word {i}" for i in range(5)]
+        (note,) = objects["note"].values()
+        assert note["nodes"].keys() == objects["node"].keys()
 
 
 def test_the_document_is_enough_to_put_an_attachment_back():

@@ -140,13 +140,21 @@ class Quarantine:
         messages = {line.oid: line for line in lines if line.kind is Kind.MESSAGE}
         here = {(line.kind, line.oid) for line in lines}
         needed: set[tuple[Kind, Oid]] = set()
+        alone: dict[Oid, _Line] = {}
         for line in lines:
             if (line.kind, line.oid) in new:
                 new.discard((line.kind, line.oid))  # a frame may hold it twice
                 self._check_message(line)
-                self._write(line, messages)
                 needed.update(each for each in _needs(line) if each not in here)
                 self.objects[line.kind] = self.objects.get(line.kind, 0) + 1
+                if line.kind is Kind.MESSAGE:
+                    alone[line.oid] = line  # until its node comes
+                    continue
+                if isinstance(line.value, Node) and (said := alone.pop(line.value.message, None)):
+                    self._write(said, messages)
+                self._write(line, messages)
+        for line in alone.values():
+            self._write(line, messages)
         self._insert("needed", needed)
         if self._writer is not None:
             self._writer.drain()

@@ -469,6 +469,32 @@ def test_packs_hold_conversations_in_chain_order(store):
     assert [t.split('"')[5] for t in texts] == ["shared", "a1", "a2", "b1"]
 
 
+def test_packs_hold_conversations_that_share_a_message_side_by_side(store):
+    for i in range(8):
+        store.commit(
+            f"{i}", [said(f"first {i}"), said(f"{i % 4} is said again"), said("go on"), said(f"last {i}")]
+        )
+    store.gc(at_day(0))
+    (pack,) = packs(store)
+    assert pack.name
+    lines = store.storage.database.frame(store.storage.database.locate(Kind.NODE, store.head("0"))).lines
+    texts = [line.decode().split('"')[5] for line in lines if line.startswith(b'{"parts"')]
+    firsts = [text for text in texts if text.startswith("first")]
+    assert firsts == [f"first {i}" for i in (0, 4, 1, 5, 2, 6, 3, 7)]
+    assert clean(store)
+
+
+def test_the_index_has_no_half_empty_pages_afterwards(store, tmp_path):
+    for i in range(30):
+        store.commit("a", [said(f"{i} {j}") for j in range(100)])  # too many for the journal
+    store.gc(at_day(0))
+    size = (store.path / "index.sqlite").stat().st_size
+    with store.storage.index.reading() as db:
+        db.execute("VACUUM INTO ?", (str(tmp_path / "anew.sqlite"),))
+    assert size == (tmp_path / "anew.sqlite").stat().st_size
+    assert clean(store)
+
+
 # -- on doubt nothing is deleted ------------------------------------------------------------------
 
 

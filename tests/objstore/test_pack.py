@@ -86,7 +86,7 @@ def test_the_lines_of_a_pack_are_as_the_format_says(files):
         _, second = write_chain(writer, [HELLO, HI])
         side = Node(ROOT, message_content_hash(HELLO), called_by=second.id, tool_call_id="call_1")
         writer.node(side.id, side)
-        note = Note(note=ULID, at=TIME, nodes={second.id: {"from": "here"}, "a" * 64: {}})
+        note = Note(note=ULID, at=TIME, nodes={second.id: {"from": "here"}, side.id: {}, "a" * 64: {}})
         writer.record(*encode(note))
         call = Call(call=ULID, model="m", head_input=ROOT, head_output=side.id, started_at=TIME)
         writer.record(*encode(call))
@@ -96,11 +96,11 @@ def test_the_lines_of_a_pack_are_as_the_format_says(files):
     (only,) = frames_of(files, written.pack)
     assert only.lines == [
         HELLO_LINE,
-        b'{"node":["root",1]}',
         HI_LINE,
-        b'{"node":[2,1]}',
+        b'{"node":["root",2]}',
+        b'{"node":[1,2]}',
         b'{"node":["root",4,1,"call_1"]}',
-        b'{"at":"2026-01-02T03:04:05.678Z","nodes":[[2,{"from":"here"}],["%b",{}]],"note":"%b"}'
+        b'{"at":"2026-01-02T03:04:05.678Z","nodes":[[2,{"from":"here"},{}],["%b",{}]],"note":"%b"}'
         % (b"a" * 64, ULID.encode()),
         b'{"call":"%b","head_input":"root","head_output":2,"model":"m","started_at":"2026-01-02T03:04:05.678Z"}'
         % ULID.encode(),
@@ -110,7 +110,7 @@ def test_the_lines_of_a_pack_are_as_the_format_says(files):
 
 def test_a_pack_is_named_by_its_bytes_and_ends_with_the_seek_table_of_the_zstd_seekable_format(files):
     with PackWriter(files) as writer:
-        write_chain(writer, [say("x" * 60_000 + str(i)) for i in range(5)])
+        write_chain(writer, [say("x" * 100_000 + str(i)) for i in range(5)])
         written = writer.finish()
     data = files.read(pack_name(written.pack), MIB)
     assert list_packs(files) == [written.pack] == [sha256(data).hexdigest()]
@@ -131,7 +131,7 @@ def test_a_pack_is_named_by_its_bytes_and_ends_with_the_seek_table_of_the_zstd_s
 @pytest.mark.skipif(not shutil.which("zstd") or not shutil.which("jq"), reason="zstd and jq are not here")
 def test_the_ordinary_programs_read_a_pack_line_by_line(files):
     with PackWriter(files) as writer:
-        write_chain(writer, [say(f"message {i} " + "pad" * 20_000) for i in range(5)])
+        write_chain(writer, [say(f"message {i} " + "pad" * 10_000) for i in range(5)])
         written = writer.finish()
     zstd = subprocess.run(
         ["zstd", "-dc", files.path(pack_name(written.pack))], check=True, capture_output=True
@@ -139,7 +139,8 @@ def test_the_ordinary_programs_read_a_pack_line_by_line(files):
     jq = subprocess.run(["jq", "-c", ".parts[0].text // .node"], input=zstd, check=True, capture_output=True)
     told = [json.loads(line) for line in jq.stdout.splitlines()]
     assert len(told) == 10
-    assert [text.split(" ")[1] for text in told[::2]] == ["0", "1", "2", "3", "4"]
+    assert [text.split(" ")[1] for text in told[:5]] == ["0", "1", "2", "3", "4"]
+    assert told[5:] == [["root", 5]] + [[1, 5]] * 4
 
 
 def test_nothing_written_leaves_no_file(files):
@@ -201,19 +202,6 @@ def test_a_small_message_of_another_frame_is_written_again_and_a_larger_one_is_n
     )
 
 
-@pytest.mark.parametrize("words", [(30,), (5_000, 90_000, 3, 70_000), (FRAME_BYTES - 700, 100, FRAME_BYTES, 1)])
-def test_a_message_with_its_node_is_written_like_the_two_of_them(files, words):
-    messages = [say("x" * count + str(i % 7)) for i, count in enumerate(words * 20)]
-    with PackWriter(files) as writer:
-        nodes = write_chain(writer, messages)
-        apart = writer.finish()
-    with PackWriter(files) as writer:
-        for message, node in zip(messages, nodes, strict=True):
-            writer.pair(node.message, canonical_message_json(message), node.id, node)
-        together = writer.finish()
-    assert (together.pack, together.placed) == (apart.pack, apart.placed)
-
-
 def test_a_conversation_begins_a_new_frame_once_the_old_one_is_three_quarters_full(files):
     with PackWriter(files) as writer:
         write_chain(writer, [say("a" * (FRAME_BYTES // 2))])
@@ -223,6 +211,45 @@ def test_a_conversation_begins_a_new_frame_once_the_old_one_is_three_quarters_fu
         write_chain(writer, [say("c")])
         written = writer.finish()
     assert [len(each.lines) for each in frames_of(files, written.pack)] == [4, 2]
+
+
+def test_the_first_message_of_a_conversation_goes_along_into_the_new_frame(files):
+    with PackWriter(files) as writer:
+        write_chain(writer, [say("a" * (FRAME_BYTES * 4 // 5))])
+        message = say("first")
+        oid, raw = message_content_hash(message), canonical_message_json(message)
+        writer.message(oid, raw)
+        writer.start_chain()
+        node = Node(ROOT, oid)
+        writer.node(node.id, node)
+        written = writer.finish()
+    one, two = frames_of(files, written.pack)
+    assert len(one.lines) == 2
+    assert two.lines == [raw, b'{"node":["root",1]}']
+    assert [each[1:] for each in written.placed[2:]] == [(oid, 1, 0), (node.id, 1, 1)]
+
+
+def test_a_note_names_its_nodes_by_runs_of_neighbours(files):
+    with PackWriter(files) as writer:
+        nodes = write_chain(writer, talk("a", "b", "c", "d", "e"))
+        about = {nodes[at].id: {"key": str(at)} for at in (4, 0, 1, 3)}
+        writer.record(*encode(Note(note=ULID, at=TIME, nodes=about)))
+        written = writer.finish()
+    (held,) = frames_of(files, written.pack)
+    assert json.loads(held.lines[-1])["nodes"] == [
+        [5, {"key": "0"}, {"key": "1"}],
+        [2, {"key": "3"}, {"key": "4"}],
+    ]
+    assert held.record(len(held.lines) - 1)[1] == Note(note=ULID, at=TIME, nodes=about).canonical()
+
+
+def test_nothing_is_placed_before_its_frame_is_closed(files):
+    with PackWriter(files) as writer:
+        first = write_chain(writer, [say("a" * (FRAME_BYTES * 4 // 5))])
+        assert writer.drain() == []
+        second = write_chain(writer, [say("b" * (FRAME_BYTES * 4 // 5))])
+        assert [each.oid for each in writer.drain()] == [first[0].message, first[0].id]
+        assert [each.oid for each in writer.finish().placed] == [second[0].message, second[0].id]
 
 
 # -- what is written comes back -------------------------------------------------------------------
@@ -319,7 +346,39 @@ def test_any_graph_comes_back_line_by_line(tmp_path_factory, graph):
     assert {(each.kind, each.oid) for each in written.placed} == set(stored)
 
 
+def test_lines_in_any_order_and_notes_of_single_pairs_are_read(files):
+    """As packs were written before: each message right before its node, each node of a note by itself."""
+    note = Note(note=ULID, at=TIME, nodes={FIRST: {}, SECOND: {"hidden": True}})
+    line = b'{"at":"%b","nodes":[[1,{"hidden":true}],[3,{}]],"note":"%b"}' % (TIME.encode(), ULID.encode())
+    held = frame(HELLO_LINE, b'{"node":["root",1]}', HI_LINE, b'{"node":[2,1]}', line)
+    assert held.record(4) == (Kind.NOTE, note.canonical())
+    assert [each.oid for each in held.chain(3)[1]] == [FIRST, SECOND]
+
+
 # -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        b"[[1]]",
+        b"[[]]",
+        b"[1]",
+        b"[{}]",
+        b"[[0,{}]]",
+        b"[[3,{}]]",
+        b"[[true,{}]]",
+        b"[[[],{}]]",
+        b"[[1,{},{}]]",  # as far as the note itself
+        b"[[2,{},{},{}]]",
+        b'[["%b",{},{}]]' % (b"a" * 64),
+    ],
+)
+def test_a_run_of_nodes_that_leaves_what_stands_before_it_is_refused(nodes):
+    line = b'{"at":"2026-01-02T03:04:05.678Z","nodes":%b,"note":"%b"}' % (nodes, ULID.encode())
+    held = frame(HELLO_LINE, b'{"node":["root",1]}', line)
+    with pytest.raises(CorruptFile):
+        held.record(2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from objstore import NewCall
 from objstore.attachment import Attachment
 from objstore.kinds import Kind
 from objstore.message import AttachmentPart, Message, TextPart
+from objstore.pack import PackReader, list_packs
 from objstore.transfer import push as pushing
 from objstore.transfer.report import How
 from refs.errors import DagError, NoSuchRef
@@ -55,6 +56,28 @@ def test_all_that_was_pushed_arrives_with_descriptions_and_tags(alice, bob):
     assert dict(bob.store.tags()) == dict(alice.store.tags())
     assert bob.store.load_chain(bob.store.head("deep/er")) == alice.store.load_chain(alice.store.head("deep/er"))
     assert list(bob.store.fsck()) == []
+
+
+def test_what_arrives_is_packed_with_each_message_beside_its_node(alice, bob):
+    """However the frames of the packs that came were filled."""
+    noise = random.Random(5)
+    for name in "abc":
+        alice.store.commit(name, [say(f"{name} {i} {noise.randbytes(2000).hex()}") for i in range(45)])
+        alice.push(name)
+    bob.pull()
+    files = bob.store.storage.files
+    told = []
+    for pack in list_packs(files):
+        reader = PackReader(files, pack)
+        frames = [reader.frame(*place) for place in reader.frames()]
+        reader.close()
+        told += [frame.members(at)[1] for frame in frames for at in _nodes(frame)]
+    assert len(told) == 135
+    assert all(isinstance(message, int) for message in told)
+
+
+def _nodes(frame):
+    return [at for at in range(len(frame.lines)) if frame.kind(at) is Kind.NODE]
 
 
 def test_a_second_push_and_a_second_pull_move_nothing(alice, bob):

@@ -22,8 +22,9 @@ a turn here also hashes what is said, checks what it builds on, moves a ref, log
 where the other inserts rows. Tried, and kept: one record in a journal and no file, rows of the index by the
 hundred, small objects not compressed. What is left is one fdatasync and Python."""
 _PACKS: Final = """\
-the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried: larger
-frames, which are a little smaller and much slower to load."""
+the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried, and kept:
+each kind of line by itself, conversations that share a message side by side. Tried: larger frames, which are a
+little smaller and slower to load; conversations sorted by what they say, which tears apart what came together."""
 _MARK: Final = """\
 all edges are read into arrays first, and which rows the refs and the reflog name is asked of the index id by id.
 Tried, and kept: tables read as whole columns, refs and the reflog by blocks of lines, notes by runs."""
