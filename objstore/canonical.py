@@ -39,9 +39,7 @@ def message_content_hash(message: Message, include_provider_metadata: bool = Tru
     known = message._id
     if known is None:
         raw = _write_at_once(message)
-        if raw is not None:  # nearly always
-            return _remember(message, raw)
-        known = _hash(message, True)
+        known = _hash(message, True) if raw is None else _sha256(raw).hexdigest()
         object.__setattr__(message, "_id", known)
     return known
 
@@ -113,7 +111,8 @@ def _write_at_once(message: Message, metadata: bool = True) -> bytes | None:
         value: dict[str, Json] = {"parts": members, "role": message.role}
         if metadata and message.provider_metadata:
             value["provider_metadata"] = message.provider_metadata
-        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+        # What orjson gives keeps the room it was written in: 4 KiB for 200 bytes, thousands of times.
+        return bytes(memoryview(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)))
     except TypeError:  # an integer beyond 64 bits or a lone surrogate
         return None
 

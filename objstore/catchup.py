@@ -5,7 +5,8 @@ from __future__ import annotations
 from objstore.arrival import Arrival, place_loose
 from objstore.frames import decompress
 from objstore.index import Index
-from objstore.journal import START, Journal, Position, StoredObject
+from objstore.journal import START, Journal, Position
+from objstore.journalrecord import StoredObject
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import loose_name
@@ -23,7 +24,7 @@ def stamp_of(position: Position) -> str:
 def stamped(index: Index) -> Position | None:
     """Up to where in which journal an index holds everything; None if it doesn't tell."""
     name, _, end = (index.stamp() or "").partition(":")
-    return Position(name, int(end)) if end.isdigit() else None
+    return Position(name, int(end)) if end.isdecimal() else None
 
 
 def holds_all(index: Index, journal: Journal) -> bool:
@@ -52,8 +53,8 @@ def take_in(files: Files, index: Index, journal: Journal, notice: Notice) -> Non
         left: list[Arrival] = []
         for pack in sorted(set(list_packs(files)) - index.packs().keys()):
             left += adopt_pack(files, index, db, pack, notice)
-        for record, end in journal.records():
-            if start < end <= here.end:
+        for record, end in journal.records(start):
+            if end <= here.end:
                 left += [arrival_of(each) for each in record.objects]
         for arrival in admit(index, db, left):
             notice(f"{arrival.kind} {arrival.oid} is passed over: something before it is missing")
@@ -73,8 +74,8 @@ def take_in_beside(index: Index, journal: Journal) -> bool:
             if stamp is None or stamp.id != here.id or stamp.end > here.end:
                 raise _NotBeside
             arrivals = []
-            for record, end in journal.records():
-                if stamp.end < end <= here.end:
+            for record, end in journal.records(stamp.end):
+                if end <= here.end:
                     if record.packs:
                         raise _NotBeside
                     arrivals += [arrival_of(each) for each in record.objects]

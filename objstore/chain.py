@@ -147,7 +147,7 @@ def node_ids(
     """
     ids = []
     for message in messages:
-        oid = message_content_hash(message)
+        oid = message._id or message_content_hash(message)
         if called_by is None:
             parent = plain_node_id(parent, oid)
         else:

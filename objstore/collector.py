@@ -21,6 +21,7 @@ class _Pause:
         self.lock = threading.Lock()
         self.count = 0
         self.was_on = False
+        self.tidied = 0
         renew_after_fork(self)
 
     def renew(self) -> None:
@@ -34,9 +35,23 @@ class _Pause:
 _pause: Final = _Pause()
 
 
+FULL_EVERY: Final = 64
+"""Calls of `tidy` of which one looks at everything that there is."""
+
+
+def tidy() -> None:
+    """Within `paused`, when what was made so far has been let go: find the cycles that came with it."""
+    with _pause.lock:
+        if not _pause.count or not _pause.was_on:
+            return
+        _pause.tidied += 1
+        everything = _pause.tidied % FULL_EVERY == 0
+    gc.collect(2 if everything else 1)
+
+
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """No collection in any thread until the block ends: for work on a bounded number of objects."""
+    """No collection in any thread until the block ends, but by `tidy`: for work on a bounded number of objects."""
     with _pause.lock:
         if _pause.count == 0:
             _pause.was_on = gc.isenabled()

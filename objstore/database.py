@@ -12,7 +12,8 @@ from objstore.codec import decode, read_message
 from objstore.framecache import FrameCache
 from objstore.frames import decompress
 from objstore.index import Index, key
-from objstore.journal import JOURNAL, Journal, StoredObject
+from objstore.journal import JOURNAL, Journal
+from objstore.journalrecord import StoredObject
 from objstore.kinds import Kind
 from objstore.limits import MAX_OBJECT_BYTES
 from objstore.loose import Form, open_loose_payload, read_loose

@@ -234,7 +234,8 @@ class Engine:
             if known is not None and self.journal.revive(known.id):
                 self.notice(f"{error}: it is written anew, since the index knows its id")
                 return
-            self.notice(f"{error}; it is kept as {self.journal.put_aside()}, and a new one is made")
+            aside = self.journal.put_aside()
+            self.notice(f"{error}; it is {f'kept as {aside}' if aside else 'gone'}, and a new one is made")
         else:
             return
         self.journal.close()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from objstore.collector import paused
 from objstore.columns import Scratch, using
 from objstore.convnames import DEFAULT_PATTERN, check_pattern
 from objstore.imports import ARCHIVE, Imports, Kept, Seen, look, unit_of
@@ -133,7 +134,7 @@ class Importer:
 
     def add(self, path: str, label: str | None = None) -> Report:
         """Import the file, folder or archive at a path."""
-        with using(self._scratch), _little_of_the_index(self._storage):
+        with using(self._scratch), _little_of_the_index(self._storage), paused():
             return self._add(path, label)
 
     def _add(self, path: str, label: str | None) -> Report:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
+from objstore.indexfile import DAMAGE
 from objstore.storage import Storage
 from objstore.transcripts.model import IMPORTER
 
@@ -24,6 +25,7 @@ ARCHIVE: Final = "zip"
 """What stands for the format of an archive, whatever is in it."""
 
 _VERSION: Final = 1
+_UNUSABLE: Final = (sqlite3.Error, *DAMAGE)
 _TICK_NS: Final = 20_000_000
 """A file that was written so shortly before it was looked at may change again and keep its time."""
 _SCHEMA: Final = (
@@ -66,7 +68,7 @@ class Imports:
         self._options = sha256("\0".join((IMPORTER, *options)).encode()).digest()[:16]
         self._db: sqlite3.Connection | None = None
         path = storage.files.path(IMPORTS)
-        with contextlib.suppress(sqlite3.Error, OSError):  # another process may be making it just now
+        with contextlib.suppress(*_UNUSABLE, OSError):  # another process may be making it just now
             self._db = _opened(path)
             if self._db is None and not (read_only or storage.read_only):
                 self._db = _opened_anew(path)
@@ -84,7 +86,7 @@ class Imports:
             found = self._db.execute(
                 "SELECT state, options, format, unit FROM file WHERE path=?", (seen.path,)
             ).fetchone()
-        except sqlite3.Error:
+        except _UNUSABLE:
             return None
         return (found[2], found[3]) if found and found[:2] == (seen.state, self._options) else None
 
@@ -97,7 +99,7 @@ class Imports:
                 (seen.path, seen.state, self._options, format, unit) for seen, format in files if not seen.young
             ]
         if self._db is not None:
-            with contextlib.suppress(sqlite3.Error), self._db:
+            with contextlib.suppress(*_UNUSABLE), self._db:
                 self._db.execute("BEGIN IMMEDIATE")
                 self._db.executemany("INSERT OR REPLACE INTO file VALUES (?,?,?,?,?)", rows)
 
@@ -118,7 +120,7 @@ def _opened(path: str) -> sqlite3.Connection | None:
         if version == _VERSION:
             db.execute("SELECT * FROM file LIMIT 1").fetchone()
             return db
-    except sqlite3.DatabaseError:
+    except _UNUSABLE:
         pass
     db.close()
     return None

@@ -23,6 +23,7 @@ from objstore.node import Node
 from refs.errors import CorruptFile
 from refs.ids import ROOT, NodeId, Oid
 
+_ID_BYTES: Final = 32
 _IDS_AT_ONCE: Final = 500
 ROOT_ROW: Final = 0
 
@@ -60,7 +61,7 @@ class Index(IndexFile):
             if arriving is not None and name in arriving:
                 return arriving[name]
             found = self._one(_ROW_OF[kind], (name,))
-        return None if found is None else found[0]
+        return None if found is None else self._whole(found[0])
 
     def rows_of(self, kind: Kind, ids: Iterable[Oid]) -> dict[Oid, int]:
         """The rows of those of `ids` that are stored: much cheaper than one after the other."""
@@ -78,6 +79,18 @@ class Index(IndexFile):
             if self._recent is not None and oid in self._recent.locs[kind]:
                 return True
             return self._one(_ROW_OF[kind], (key(oid),), settled=False) is not None
+
+    def absent(self, asked: Sequence[tuple[Kind, Oid]]) -> set[tuple[Kind, Oid]]:
+        """Those of a few objects that the store doesn't hold: one statement for all."""
+        with self._mutex:
+            recent = self._recent
+            if recent is not None:
+                asked = [(kind, oid) for kind, oid in asked if oid not in recent.locs[kind]]
+            if not asked:
+                return set()
+            each = ", ".join([f"(SELECT row FROM {kind}_id WHERE id=?)" for kind, _ in asked])
+            found = self._one(f"SELECT {each}", tuple([key(oid) for _, oid in asked]), settled=False)
+        return {pair for pair, row in zip(asked, found, strict=True) if row is None}
 
     def has_node(self, oid: NodeId) -> bool:
         """Whether a node, and so everything before it, is stored. One check; `ROOT` always is."""
@@ -107,7 +120,7 @@ class Index(IndexFile):
 
     def loc_of_row(self, kind: Kind, row: int) -> int | None:
         found = self._one(f"SELECT loc FROM {kind} WHERE row=?", (row,))
-        return None if found is None else found[0]
+        return None if found is None else self._whole(found[0])
 
     def location_of_row(self, kind: Kind, row: int) -> Location | None:
         loc = self.loc_of_row(kind, row)
@@ -116,7 +129,7 @@ class Index(IndexFile):
     def loose_oid(self, kind: Kind, row: int) -> Oid | None:
         """The whole id of an object that stands as a loose file or in the journal."""
         found = self._one("SELECT oid FROM loose WHERE kind=? AND row=?", (_NUMBER[kind], row))
-        return None if found is None else Oid(found[0].hex())
+        return None if found is None else self._oid(found[0])
 
     def child_rows(self, row: int) -> list[tuple[int, int]]:
         """(row, loc) of the nodes whose parent is node `row`, oldest first."""
@@ -126,7 +139,7 @@ class Index(IndexFile):
     def node_edges(self, row: int) -> tuple[int, int, int] | None:
         """(parent row, message row, depth) of a node. The depth of a first message is 1."""
         found = self._one("SELECT parent, message, depth FROM node WHERE row=?", (row,))
-        return None if found is None else (found[0], found[1], found[2])
+        return None if found is None else (self._whole(found[0]), self._whole(found[1]), self._whole(found[2]))
 
     def prefix_matches(self, kind: Kind, prefix: str, limit: int) -> list[tuple[int, int]]:
         """(row, loc) of objects whose ids begin with `prefix` (up to 32 of its digits count)."""
@@ -154,8 +167,11 @@ class Index(IndexFile):
 
     def location(self, loc: int) -> Location:
         """What a `loc` means."""
-        if loc < 0:
-            return Location(None, form=loose_form(loc))
+        if self._whole(loc) < 0:
+            try:
+                return Location(None, form=loose_form(loc))
+            except ValueError:
+                raise self._odd(loc) from None
         frame, line = divmod(loc, LINES_PER_FRAME)
         known = self._frames.get(frame)
         if known is None:
@@ -168,7 +184,8 @@ class Index(IndexFile):
                 raise CorruptFile(self.path, "an object in a frame that isn't there")
             if len(self._frames) > 100_000:
                 self._frames.clear()
-            known = self._frames[frame] = Location(found[0].hex(), found[1], found[2], frame=frame)
+            pack, offset, size = self._oid(found[0]), self._whole(found[1]), self._whole(found[2])
+            known = self._frames[frame] = Location(pack, offset, size, frame=frame)
         return Location(known.pack, known.offset, known.size, line, frame=frame)
 
     def numbering(self) -> str:
@@ -188,7 +205,7 @@ class Index(IndexFile):
         """(row, id) of all objects of a kind that stand as loose files or in the journal."""
         with self.reading() as db:
             found = db.execute("SELECT row, oid FROM loose WHERE kind=?", (_NUMBER[kind],)).fetchall()
-        return [(row, Oid(oid.hex())) for row, oid in found]
+        return [(row, self._oid(oid)) for row, oid in found]
 
     def loose_count(self) -> int:
         """How many objects that a pack could hold stand as loose files or in the journal."""
@@ -201,7 +218,19 @@ class Index(IndexFile):
     def packs(self) -> dict[str, int]:
         """Pack ids and their rows."""
         with self.reading() as db:
-            return {name.hex(): row for row, name in db.execute("SELECT row, name FROM pack")}
+            return {self._oid(name): row for row, name in db.execute("SELECT row, name FROM pack")}
+
+    # -- what a damaged file may hold: any value in any place ------------------------------------
+
+    def _whole(self, value: Any) -> int:
+        if type(value) is not int:
+            raise self._odd(value)
+        return value
+
+    def _oid(self, value: Any) -> Oid:
+        if type(value) is not bytes or len(value) != _ID_BYTES:
+            raise self._odd(value)
+        return Oid(value.hex())
 
     # -- changing: inside `changing`, with the store's lock held ----------------------------------
 
@@ -268,17 +297,24 @@ class Index(IndexFile):
         added: list[tuple[int, Value]] = []
         loose: list[tuple[int, int, bytes]] = []
         absent = None if all_new else self.missing(kind, [arrival.oid for arrival in arrivals])
+        messages = self._arriving.get(Kind.MESSAGE, {})
+        unhex = bytes.fromhex
         for arrival in arrivals:
             _, oid, loc, value = arrival
-            name = bytes.fromhex(oid[:32])
+            name = unhex(oid[:32])
             if name in fresh or (absent is not None and oid not in absent):
                 continue
-            if kind is Kind.NODE:
-                edges = self._edges(db, value, fresh, rows, first)
-                if edges is None:
-                    left.append(arrival)
-                    continue
-                rows.append((row, *edges, loc))
+            if isinstance(value, Node):
+                message = messages.get(unhex(value.message[:32]))
+                before = None if value.parent == ROOT else fresh.get(unhex(value.parent[:32]))
+                if message is not None and before is not None and value.called_by is None:  # mostly
+                    rows.append((row, before, message, rows[before - first][3] + 1, loc))
+                else:
+                    edges = self._edges(db, value, fresh, rows, first)
+                    if edges is None:
+                        left.append(arrival)
+                        continue
+                    rows.append((row, *edges, loc))
             else:
                 rows.append((row, loc))
             fresh[name] = row

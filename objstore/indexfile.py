@@ -20,10 +20,22 @@ INDEX: Final = "index.sqlite"
 APPLICATION_ID: Final = 0x64616731  # "dag1"
 SCHEMA_VERSION: Final = 2
 BUSY_MILLISECONDS: Final = 60_000
+DAMAGE: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What SQLite raises over a damaged file; the second where its words quote what is no UTF-8."""
 _AS_IT_STANDS: Final = "ro&immutable=1"
 _COPY_TRIES: Final = 40  # a quarter of a second each
 NUMBERING: Final = "numbering"
 _STAMP: Final = "journal"
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether one of `DAMAGE` is damage, rather than a lock, the disk or missing rights.
+
+    Our statements are good: a table or column that isn't as we made it is damage, as is text that is none, of
+    which Python tells without a code.
+    """
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return not isinstance(error, sqlite3.OperationalError) or code == sqlite3.SQLITE_ERROR
 
 
 class IndexPart(Protocol):
@@ -135,7 +147,7 @@ class IndexFile:
                 db.execute("PRAGMA journal_mode=WAL")
             self._tune(db)
             db.execute("SELECT value FROM meta").fetchall()
-        except (sqlite3.DatabaseError, OSError):
+        except (*DAMAGE, OSError):
             db.close()
             return False
         self._db = db
@@ -269,7 +281,7 @@ class IndexFile:
             before, self._reader = self._reader, thread
             try:
                 yield self._settled()
-            except sqlite3.DatabaseError as error:
+            except DAMAGE as error:
                 raise self._failure(error) from error
             finally:
                 self._reader = before
@@ -280,7 +292,7 @@ class IndexFile:
         with self._mutex:
             try:
                 yield self._connection()
-            except sqlite3.DatabaseError as error:
+            except DAMAGE as error:
                 raise self._failure(error) from error
 
     def _connection(self) -> sqlite3.Connection:
@@ -295,8 +307,8 @@ class IndexFile:
             raise CorruptFile(self.path, "the index is closed")
         return self._db
 
-    def _failure(self, error: sqlite3.DatabaseError) -> DagError:
-        if isinstance(error, sqlite3.OperationalError):
+    def _failure(self, error: Exception) -> DagError:
+        if not is_damage(error):
             return StorageFailure(self.path, OSError(0, str(error)))
         if not (self._read_only or self.in_memory):
             # It is a cache: gone, it is built anew by whoever looks next.
@@ -331,7 +343,7 @@ class IndexFile:
         """
         with self._mutex:
             if self._recent is not None and len(self._recent) >= MAX_RECENT_OBJECTS:
-                with contextlib.suppress(sqlite3.DatabaseError, DagError):  # they wait on, safe in the journal
+                with contextlib.suppress(*DAMAGE, DagError):  # they wait on, safe in the journal
                     self._settled()
             if self._recent is None:
                 self._recent = Recent(self._settled_to() or "")
@@ -362,7 +374,7 @@ class IndexFile:
         with self._transaction(db):
             arrivals = recent.after(self._settled_to())
             if arrivals is not None:  # else somebody has taken all in, and the journal was emptied since
-                if self.add(db, arrivals):
+                if self.add(db, arrivals, all_new=True):
                     raise CorruptFile(self.path, "it lacks what was there when the latest objects came")
                 self.set_stamp(db, recent.until)
 
@@ -379,7 +391,7 @@ class IndexFile:
 
     def _settled_to(self) -> str | None:
         found = self._one("SELECT value FROM meta WHERE key=?", (_STAMP,), settled=False)
-        return None if found is None else found[0]
+        return None if found is None else self._text(found[0])
 
     def set_stamp(self, db: sqlite3.Connection, stamp: str) -> None:
         self.set_meta(db, _STAMP, stamp)
@@ -401,12 +413,21 @@ class IndexFile:
                 if db is None or self._pid != os.getpid() or (settled and self._recent is not None):
                     db = self._settled() if settled else self._connection()
                 return db.execute(statement, values).fetchone()
-            except sqlite3.DatabaseError as error:
+            except DAMAGE as error:
                 raise self._failure(error) from error
 
     def meta(self, name: str) -> str | None:
         found = self._one("SELECT value FROM meta WHERE key=?", (name,))
-        return None if found is None else found[0]
+        return None if found is None else self._text(found[0])
+
+    def _text(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._odd(value)
+        return value
+
+    def _odd(self, value: object) -> DagError:
+        """A damaged file may hold any value in any place."""
+        return self._failure(sqlite3.DatabaseError(f"{str(value)[:40]!r} where something else belongs"))
 
     def set_meta(self, db: sqlite3.Connection, name: str, value: str) -> None:
         db.execute(
@@ -421,7 +442,9 @@ def _tries() -> Callable[[int, int, int], None]:
     def tried(_: int, remaining: int, pages: int) -> None:
         left[0] -= 1
         if remaining and left[0] <= 0:
-            raise sqlite3.OperationalError("locked for too long")
+            error = sqlite3.OperationalError("locked for too long")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
 
     return tried
 

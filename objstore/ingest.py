@@ -7,6 +7,7 @@ where it leaves: the same name at every import. What is here already is not writ
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -15,6 +16,7 @@ from typing import Any, Final
 from objstore import clock as clocks
 from objstore.branches import Branches
 from objstore.canonical import Condensed, condense
+from objstore.collector import paused, tidy
 from objstore.convnames import BRANCH_DIGITS, DEFAULT_PATTERN, beside, branch_name, conversation_name
 from objstore.entrytree import NOWHERE, EntryTree
 from objstore.heads import Heads
@@ -26,11 +28,11 @@ from objstore.records import Description, Note, check_time
 from objstore.saving import NODES_PER_NOTE
 from objstore.sourcecalls import call_record
 from objstore.store import Store
-from objstore.transaction import Batch, NewObject, Transaction
+from objstore.transaction import Batch, Transaction
 from objstore.transcripts.model import IMPORTER, Entry, Head, Transcript, Warn
 from refs.errors import Conflict, InvalidValue
-from refs.ids import NodeId, Oid
-from refs.names import RefName, conversation_ref, description_ref
+from refs.ids import ROOT, NodeId, Oid
+from refs.names import DESCRIPTIONS, RefName, conversation_ref, description_ref
 from refs.taken import NameSet
 
 CHUNK_ENTRIES: Final = 1000
@@ -80,6 +82,9 @@ class Ingest:
         self._moved: set[RefName] = set()
         self._heads: Heads | None = None
         self._made = NameSet()  # since the last commit
+        self._taken: Callable[[RefName], str | None] | None = None
+        self._left_over: set[str] = set()
+        self._held = contextlib.ExitStack()
         self._pending: set[NodeId] = set()
         self.commits = 0
         """How often what was taken in has been committed: all that was added before the last is durable."""
@@ -87,11 +92,13 @@ class Ingest:
         """Refs that somebody else moved in the meantime; they were left alone. Importing again sets them."""
 
     def __enter__(self) -> Ingest:
+        self._held.enter_context(paused())
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.flush()
+        with self._held:
+            if kind is None:
+                self.flush()
 
     def add(self, transcript: Transcript) -> Ingested:
         """Store one conversation and set its refs. Reads `transcript.entries` to its end.
@@ -121,6 +128,9 @@ class Ingest:
         except Conflict:
             self._commit_apart(batch)
         self.commits += 1
+        self._taken = None
+        del batch
+        tidy()
 
     def _flush_if_full(self) -> None:
         if self._transaction.batch.count >= BATCH_OBJECTS or self._bytes >= BATCH_BYTES:
@@ -143,15 +153,19 @@ class Ingest:
         """Put what is new of some entries, with notes; their places go into `tree`."""
         made = []
         parents: dict[NodeId, NodeId] = {}
+        if not self._pending:
+            self._transaction.batch.planned = self._store.storage.look()
+        place, oid = NOWHERE, ROOT
         for entry, condensed in chunk:
             parent = NOWHERE if entry.parent is None else tree.get(entry.parent)
             if parent is None:
                 raise InvalidValue("parent", f"{str(entry.parent)[:80]!r} does not come before {entry.key[:80]!r}")
-            node = _node(entry, condensed, tree, parent)
+            parent_id = oid if parent == place else tree.id(parent)
+            node = _node(entry, condensed, tree, parent_id)
             raw = node.canonical()
-            oid: NodeId = _sha256(raw).hexdigest()
-            tree.add(entry.key, oid, parent, entry.at)
-            parents[oid] = node.parent
+            oid = _sha256(raw).hexdigest()
+            place = tree.add(entry.key, oid, parent, entry.at)
+            parents[oid] = parent_id
             made.append((entry, condensed, oid, node, raw))
         done.messages += len(made)
         absent, pending = self._absent(parents), self._pending
@@ -162,11 +176,11 @@ class Ingest:
             done.new += 1
             pending.add(oid)
             if not self._dry_run:
-                self._transaction.put_message(entry.message, condensed)
-                self._transaction.batch.add(NewObject(Kind.NODE, oid, raw, node))
+                self._transaction.put_pair(entry.message, condensed, oid, raw, node)
                 self._bytes += len(condensed.raw)
                 notes.add(oid, entry)
         notes.put()
+        del notes, made  # they hold what is committed now
         # Also in the middle of a session: no ref points there yet, but it is young.
         self._flush_if_full()
 
@@ -220,14 +234,18 @@ class Ingest:
     def _is_free(self, name: str) -> bool:
         """Whether a conversation of this name could stand beside those that there are."""
         ref = conversation_ref(name)
-        return self._made.conflict(ref) is None and self._store.storage.refs.conflict(ref) is None
+        if self._taken is None:  # until the next commit: what others make meanwhile is a conflict then
+            self._taken = self._store.storage.refs.conflicts()
+        return self._made.conflict(ref) is None and self._taken(ref) is None
 
     def _known_heads(self) -> Heads:
-        """The heads of all conversations."""
+        """The heads of all conversations; with them come the names of which there is a description alone."""
         if self._heads is None:
             self._heads = Heads()
             for each in self._store.conversations():
                 self._heads.keep(each.name, each.head)
+            refs = (ref.removeprefix(DESCRIPTIONS) for ref, _ in self._store.storage.refs.list(DESCRIPTIONS))
+            self._left_over = {name for name in refs if name not in self._heads}
         return self._heads
 
     def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
@@ -291,13 +309,14 @@ class Ingest:
         ref = description_ref(name)
         if ref in self._moved:
             self.flush()
-        told = self._store.storage.refs.resolve(ref)
+        made = name in done.created and name not in self._left_over
+        told = None if made else self._store.storage.refs.resolve(ref)
         if told is not None and name in done.moved:
             held = self._store.description(name)
             last = next(self._store.storage.refs.reflog.entries(ref), None)
             if held is None or held.title == title or not title or last is None or last.reason != _REASON:
                 return
-        made = Description(
+        description = Description(
             description=name,
             created_at=transcript.created_at or tree.first_time() or self._store.storage.clock(),
             title=title or None,
@@ -305,7 +324,7 @@ class Ingest:
             tags=tuple(transcript.tags) or None,
             source={"format": transcript.format, "id": transcript.id, "importer": IMPORTER},
         )
-        oid = self._transaction.put_record(made)
+        oid = self._transaction.put_record(description)
         if oid != told:
             self._moved.add(ref)
             self._transaction.move(ref, told, oid, _REASON)
@@ -327,13 +346,13 @@ def _chunks(transcript: Transcript) -> Iterator[list[tuple[Entry, Condensed]]]:
     yield chunk
 
 
-def _node(entry: Entry, condensed: Condensed, tree: EntryTree, parent: int) -> Node:
-    """The node of an entry behind the place `parent`."""
+def _node(entry: Entry, condensed: Condensed, tree: EntryTree, parent: NodeId) -> Node:
+    """The node of an entry behind another node."""
     if entry.called_by is not None:
         caller = tree.get(entry.called_by)
         if caller is not None:
-            return Node(tree.id(parent), condensed.oid, tree.id(caller), entry.tool_call_id)
-    return Node.trusted(tree.id(parent), condensed.oid)
+            return Node(parent, condensed.oid, tree.id(caller), entry.tool_call_id)
+    return Node.trusted(parent, condensed.oid)
 
 
 class _Notes:
@@ -364,5 +383,5 @@ class _Notes:
             return
         ulid, now, nodes = clocks.new_ulid(), check_time(self._clock(), "at"), self._nodes
         note = Note.trusted(ulid, now, nodes) if self._plain else Note(note=ulid, at=now, nodes=nodes)
-        self._transaction.put_record(note)
+        self._transaction.put_record(note, unique=True)
         self._nodes, self._plain = {}, True

@@ -9,7 +9,6 @@ methods that change anything need the store's lock.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import struct
 import threading
@@ -17,17 +16,14 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-import orjson
-
+from objstore.journalrecord import HEAD, MAGIC, Record, StoredObject, checksum, decode_payload, encode_record
 from objstore.kinds import Kind
 from objstore.limits import MAX_JOURNAL_RECORD_BYTES
 from objstore.loose import Form
 from refs.errors import CorruptFile, DagError, LimitExceeded, StorageFailure
 from refs.files import Files, Handle
 from refs.forks import renew_after_fork
-from refs.ids import Oid, is_oid
-from refs.names import check_ref_name
-from refs.reflog import ReflogEntry
+from refs.ids import Oid
 
 JOURNAL: Final = "journal"
 _MAGIC: Final = b"msgdag-journal1\n"
@@ -38,27 +34,14 @@ _COPY_AT: Final = 160
 """A second copy of the header: without the id in it no record could be believed."""
 START: Final = 256
 """Where the first record begins."""
-_RECORD: Final = struct.Struct("<4sI16s")  # magic, payload size, checksum
-_RECORD_MAGIC: Final = b"DAGR"
+ROOM_BYTES: Final = 1 << 17
+"""Who appends often writes so many zeros ahead: a sync within a file's size costs less than one at its end."""
+ROOM_AFTER: Final = 8
+"""Appends of one process before it does so."""
+_BLOCK_BYTES: Final = 1 << 16
+_NO_RECORD: Final = bytes(HEAD.size)
 _MAX_CANDIDATES: Final = 16
 """Places tried behind a damaged record: what looks like the beginning of one by chance comes once in 4 GiB."""
-
-
-class StoredObject(NamedTuple):
-    """An object as a record holds it: `packed` is the very content that its loose file will have."""
-
-    kind: Kind
-    oid: Oid
-    form: Form
-    packed: bytes
-
-
-class Record(NamedTuple):
-    """One transaction: its objects, the packs it published before, and its moves (as reflog entries)."""
-
-    objects: tuple[StoredObject, ...]
-    packs: tuple[str, ...]
-    moves: tuple[ReflogEntry, ...]
 
 
 class Position(NamedTuple):
@@ -76,6 +59,7 @@ class Journal:
         self._boot = boot
         self._handle: Handle | None = None
         self._start = START
+        self._appends = 0
         self._objects: dict[tuple[Kind, Oid], tuple[Form, int, int]] = {}  # form, place and size of each
         self._objects_of = b""
         self._objects_end = START
@@ -110,11 +94,14 @@ class Journal:
         handle.sync()
         return True
 
-    def put_aside(self) -> str:
-        """Give a journal that can't be read another name; that name."""
+    def put_aside(self) -> str | None:
+        """Give a journal that can't be read another name; that name, or None if there is no journal any more."""
         self.close()
         name = f"{JOURNAL}.damaged-{os.urandom(4).hex()}"
-        self._files.rename(JOURNAL, name)
+        try:
+            self._files.rename(JOURNAL, name)
+        except FileNotFoundError:
+            return None
         return name
 
     def pending(self) -> bool:
@@ -131,7 +118,7 @@ class Journal:
 
     def cut_short(self) -> bool:
         """Whether the latest record isn't marked as applied: somebody is at it, or was stopped."""
-        return self._read_header().applied != self._open().size()
+        return self._behind(self._open(), self._read_header().applied) != _NO_RECORD
 
     def position(self) -> Position:
         """Up to where the journal has been applied."""
@@ -144,11 +131,11 @@ class Journal:
         return Position(header.before.hex(), header.before_end)
 
     def state(self) -> bytes:
-        """The header as it stands, and the size: equal only as long as nobody has changed anything."""
+        """The header as it stands, and what is behind the mark: equal as long as nobody has changed anything."""
         try:
-            handle = self._open()
-            return b"%b%d" % (handle.read_at(0, START), handle.size())
-        except (FileNotFoundError, StorageFailure):
+            data, header = self._header_and_bytes()
+            return data + self._behind(self._open(), header.applied)
+        except (FileNotFoundError, CorruptFile, StorageFailure):
             return b""
 
     def append(self, record: Record) -> Position:
@@ -158,17 +145,21 @@ class Journal:
         """
         handle = self._open()
         header = self._read_header()
-        self._start = handle.size()
-        data = _encode(record, header.id, self._start)
+        self._start = start = self._end(handle, header)
+        data = encode_record(record, header.id, start)
         if len(data) > MAX_JOURNAL_RECORD_BYTES:
             raise LimitExceeded("a transaction", len(data), MAX_JOURNAL_RECORD_BYTES)
+        end = start + len(data)
+        self._appends += 1
+        if self._appends > ROOM_AFTER and end > handle.size():
+            data = data.ljust(len(data) + ROOM_BYTES, b"\0")
         try:
-            handle.write_at(self._start, data)
+            handle.write_at(start, data)
             handle.sync()
         except BaseException:
             self.cut()
             raise
-        return Position(header.id.hex(), self._start + len(data))
+        return Position(header.id.hex(), end)
 
     def find(self, kind: Kind, oid: Oid) -> StoredObject | None:
         """An object that stands here, or None. Needs no lock: another process may empty the journal meanwhile."""
@@ -222,7 +213,7 @@ class Journal:
             return self.state()
         data = data[:_APPLIED_AT] + applied + data[_APPLIED_AT + _APPLIED.size :]
         self._header_read = data, parsed._replace(applied=position.end)
-        return b"%b%d" % (data, position.end)
+        return data + _NO_RECORD
 
     def replay(self) -> Iterator[tuple[Record, int]]:
         """(record, its end) of what is pending, oldest first; what was torn behind them is cut off."""
@@ -235,12 +226,12 @@ class Journal:
             yield found
             end = found[1]
         if end < handle.size():
-            # Only an append that never returned can leave this: nothing in it was acknowledged.
+            # Room, or what an append left that never returned: nothing in it was acknowledged.
             handle.truncate(end)
 
-    def records(self) -> Iterator[tuple[Record, int]]:
-        """All whole records since the journal was last emptied."""
-        return self._records(START)
+    def records(self, after: int = START) -> Iterator[tuple[Record, int]]:
+        """All whole records since the journal was last emptied, or those behind the one that ends at `after`."""
+        return self._records(max(START, after))
 
     def _records(self, at: int) -> Iterator[tuple[Record, int]]:
         """Whole records from `at` on; damage that has whole records behind it is passed over and counted."""
@@ -249,7 +240,7 @@ class Journal:
         self.damaged = 0
         while at < size:
             found = self._record_at(handle, journal, at, size)
-            if found is None:
+            if found is None:  # the end, if nothing comes behind it
                 found = self._resume(handle, journal, at, size)
                 if found is None:
                     return
@@ -262,7 +253,7 @@ class Journal:
         rest = handle.read_at(at, size - at)
         place = 0
         for _ in range(_MAX_CANDIDATES):
-            place = rest.find(_RECORD_MAGIC, place + 1)
+            place = rest.find(MAGIC, place + 1)
             if place < 0:
                 break
             found = self._record_at(handle, journal, at + place, size)
@@ -271,14 +262,15 @@ class Journal:
         return None
 
     def is_whole(self) -> bool:
-        """Whether both copies of the header are what was written."""
-        return self._read_header().both
+        """Whether the header is what was written: both copies, the mark, and the zeros between."""
+        return self._read_header().sound
 
     def adopt_boot(self) -> None:
         """Say that everything has been applied in this boot, and make that durable."""
         handle = self._open()
         header = self._read_header()
-        handle.write_at(0, self._header(header.id, header.before, header.before_end, handle.size()))
+        end = self._end(handle, header)
+        handle.write_at(0, self._header(header.id, header.before, header.before_end, end))
         handle.sync()
 
     def empty(self, *, swept: bool = False) -> None:
@@ -287,7 +279,8 @@ class Journal:
         `swept` says that objects were deleted: an index from before is not to be believed then.
         """
         handle = self._open()
-        before, end = (_NOWHERE, 0) if swept else (self._read_header().id, handle.size())
+        header = self._read_header()
+        before, end = (_NOWHERE, 0) if swept else (header.id, self._end(handle, header))
         handle.write_at(0, self._header(os.urandom(16), before, end, START))
         # In between too: the old id with a shorter file would give places that have been stamped a second time.
         handle.sync()
@@ -297,7 +290,7 @@ class Journal:
     @property
     def size(self) -> int:
         """Bytes of records."""
-        return max(0, self._open().size() - START)
+        return self._end(self._open(), self._read_header()) - START
 
     def verify(self) -> list[str]:
         """What is wrong with the journal, in words; empty if nothing is."""
@@ -305,16 +298,38 @@ class Journal:
             header = self._read_header()
             end = max((end for _, end in self.records()), default=START)
             size = self._open().size()
+            torn = not self._is_blank(end, size)
         except DagError as error:
             return [str(error)]
         problems = []
-        if end != size:
+        if torn:
             problems.append(f"{size - end} bytes behind the last whole record, at {end}")
-        if not header.both:
-            problems.append("one of the two copies of its header is damaged")
-        if header.applied > size:
+        if not header.sound:
+            problems.append("a part of its header is damaged that can be told from the rest")
+        if header.applied > end:
             problems.append("more is marked as applied than there is")
         return problems
+
+    def _behind(self, handle: Handle, end: int) -> bytes:
+        """The head of the record that begins at `end`; zeros if there is none."""
+        head = handle.read_at(end, HEAD.size)
+        if not head and handle.size() < end:  # cut off: there are no records up to there
+            return b"cut".ljust(HEAD.size)
+        return head.ljust(HEAD.size, b"\0")
+
+    def _end(self, handle: Handle, header: _Header) -> int:
+        """Where the last whole record ends."""
+        if self._behind(handle, header.applied) == _NO_RECORD:
+            return header.applied
+        return max((end for _, end in self._records(START)), default=START)
+
+    def _is_blank(self, start: int, end: int) -> bool:
+        """Whether there are only zeros: room for records to come."""
+        handle = self._open()
+        for at in range(start, end, _BLOCK_BYTES):
+            if handle.read_at(at, min(_BLOCK_BYTES, end - at)).strip(b"\0"):
+                return False
+        return True
 
     def close(self) -> None:
         if self._handle is not None:
@@ -336,12 +351,15 @@ class Journal:
         return written.ljust(_COPY_AT, b"\0") + head.ljust(START - _COPY_AT, b"\0")
 
     def _read_header(self) -> _Header:
+        return self._header_and_bytes()[1]
+
+    def _header_and_bytes(self) -> tuple[bytes, _Header]:
         data = self._open().read_at(0, START)
-        known, parsed = self._header_read
-        if data != known:
-            parsed = self._parse_header(data)
-            self._header_read = data, parsed  # both at once: other threads read it too
-        return parsed
+        read = self._header_read
+        if data != read[0]:
+            # Both at once: other threads read it too.
+            self._header_read = read = data, self._parse_header(data)
+        return read
 
     def _parse_header(self, data: bytes) -> _Header:
         where = self._files.path(JOURNAL)
@@ -352,24 +370,34 @@ class Journal:
         end, check = _APPLIED.unpack_from(data, _APPLIED_AT)
         if magic != _MAGIC:
             raise CorruptFile(where, "not a journal")
-        if _applied(end)[8:] != check or end < START:
+        marked = _applied(end)[8:] == check and START <= end < _FAR
+        if not marked:
             end, boot = START, b""  # not to be believed: replay everything, which is harmless
-        return _Header(journal, before, before_end, boot, end, len(whole) == 2 and whole[0] == whole[1])
+        blank = b"".join([data[start:stop] for start, stop in _BLANKS])
+        sound = marked and len(whole) == 2 and whole[0] == whole[1] and not blank.strip(b"\0")
+        return _Header(journal, before, before_end, boot, end, sound)
 
     def _record_at(self, handle: Handle, journal: bytes, at: int, size: int) -> tuple[Record, int] | None:
-        head = handle.read_at(at, _RECORD.size)
-        if len(head) < _RECORD.size:
+        head = handle.read_at(at, HEAD.size)
+        if len(head) < HEAD.size:
             return None
-        magic, length, check = _RECORD.unpack(head)
-        if magic != _RECORD_MAGIC or length > min(MAX_JOURNAL_RECORD_BYTES, size - at - _RECORD.size):
+        magic, length, check = HEAD.unpack(head)
+        if magic != MAGIC or length > min(MAX_JOURNAL_RECORD_BYTES, size - at - HEAD.size):
             return None
-        payload = handle.read_at(at + _RECORD.size, length)
-        if _checksum(journal, at, payload) != check:
+        payload = handle.read_at(at + HEAD.size, length)
+        if checksum(journal, at, payload) != check:
             return None
-        return _decode(payload, self._files.path(JOURNAL)), at + _RECORD.size + length
+        return decode_payload(payload, self._files.path(JOURNAL)), at + HEAD.size + length
 
 
 _NOWHERE: Final = bytes(16)
+_HEAD_BYTES: Final = _HEADER.size + 16
+_BLANKS: Final = (
+    (_HEAD_BYTES, _APPLIED_AT),
+    (_APPLIED_AT + _APPLIED.size, _COPY_AT),
+    (_COPY_AT + _HEAD_BYTES, START),
+)
+_FAR: Final = 1 << 62
 
 
 class _Header(NamedTuple):
@@ -378,8 +406,8 @@ class _Header(NamedTuple):
     before_end: int
     boot: bytes
     applied: int
-    both: bool
-    """Whether both copies are whole, and the same."""
+    sound: bool
+    """Whether both copies are whole, and the same, and the mark, and all else is zeros."""
 
 
 def _whole(data: bytes, at: int) -> bytes | None:
@@ -391,42 +419,3 @@ def _whole(data: bytes, at: int) -> bytes | None:
 def _applied(end: int) -> bytes:
     raw = struct.pack("<Q", end)
     return raw + sha256(raw).digest()[:8]
-
-
-def _checksum(journal: bytes, at: int, payload: bytes) -> bytes:
-    # With the journal's id and the place in it, a record of an earlier life is never taken for a new one.
-    return sha256(b"%b%d:%b" % (journal, at, payload)).digest()[:16]
-
-
-def _encode(record: Record, journal: bytes, at: int) -> bytes:
-    head = {
-        "moves": [[e.time, e.ref, e.old, e.new, e.reason] for e in record.moves],
-        "objects": [[o.kind.value, o.oid, int(o.form), len(o.packed)] for o in record.objects],
-        "packs": record.packs,
-    }
-    try:
-        written = orjson.dumps(head)
-    except TypeError:  # a lone surrogate in a reason
-        written = json.dumps(head).encode("ascii")
-    payload = b"\n".join((written, b"".join([each.packed for each in record.objects])))
-    return _RECORD.pack(_RECORD_MAGIC, len(payload), _checksum(journal, at, payload)) + payload
-
-
-def _decode(payload: bytes, where: str) -> Record:
-    head, _, body = payload.partition(b"\n")
-    try:
-        value = json.loads(head)
-        objects, at = [], 0
-        for kind, oid, form, size in value["objects"]:
-            if not is_oid(oid) or size < 0:
-                raise ValueError("an object without an id")
-            objects.append(StoredObject(Kind(kind), Oid(oid), Form(form), body[at : at + size]))
-            at += size
-        moves = tuple(
-            ReflogEntry(time, check_ref_name(ref), old and Oid(old), new and Oid(new), reason)
-            for time, ref, old, new, reason in value["moves"]
-        )
-        packs = tuple(pack for pack in value["packs"] if is_oid(pack))
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFile(where, f"a record that can't be read: {error}") from error
-    return Record(tuple(objects), packs, moves)

@@ -69,6 +69,17 @@ class PackWriter:
             self._make_room_for_node(node, copy_message)
         self._frame.add_node(oid, node)
 
+    def pair(self, message: Oid, raw: bytes, oid: Oid, node: Node) -> None:
+        """A plain message and a node of it, one behind the other: what most of a pack is, in one step."""
+        frame = self._frame
+        full = frame.size + len(raw) + 1 + _NODE_ROOM > FRAME_BYTES or len(frame) + 2 > MAX_FRAME_LINES
+        if full or message in frame.messages:
+            self.message(message, raw)
+            self.node(oid, node)
+        else:
+            frame.add_message(message, raw)
+            frame.add_node(oid, node)
+
     def _make_room_for_node(self, node: Node, copy_message: Callable[[], tuple[Form, bytes]] | None) -> None:
         self._make_room(_NODE_ROOM)
         if node.message not in self._frame.messages:

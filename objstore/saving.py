@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from objstore import clock as clocks
-from objstore.canonical import condense
+from objstore.canonical import condense, message_content_hash
 from objstore.chain import Chains, node_ids
 from objstore.jsonvalue import EMPTY, Json
 from objstore.kinds import Kind
@@ -22,7 +22,7 @@ from objstore.records import Note, check_time
 from objstore.storage import Storage
 from objstore.transaction import Transaction
 from refs.errors import Diverged, ObjectMissing, RefChanged
-from refs.ids import ROOT, CallId, MessageId, NodeId
+from refs.ids import ROOT, CallId, MessageId, NodeId, Oid, is_oid
 from refs.names import RefName, conversation_ref, short_name
 
 if TYPE_CHECKING:
@@ -31,19 +31,23 @@ if TYPE_CHECKING:
 NODES_PER_NOTE: Final = 64
 """A note speaks of at most so many nodes: in a pack it names those of its own frame by a few bytes each."""
 
+_ASKED_AT_ONCE: Final = 7
 _TRIES: Final = 5
 
 Notes = Mapping[str, Json] | Sequence[Mapping[str, Json]] | None
 """What is known about the messages that are saved: one mapping for all, or one for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moving:
-    """The ref that moves to the head of what is saved, and where it must be before."""
+class Moving(NamedTuple):
+    """The ref that moves to the head of what is saved, and where it must be before.
+
+    `looked` is a state of the store (`Storage.look`) after which it was found there.
+    """
 
     ref: RefName
     expected: NodeId | None
     reason: str
+    looked: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,7 @@ class Asking:
     resends: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(NamedTuple):
     """`ids` are the nodes of the messages, the first `known` of them stored before; `call` what was recorded."""
 
     parent: NodeId
@@ -135,24 +138,25 @@ class Saver:
 
     def _save(self, job: _Job) -> Saved:
         """Plan without the lock, commit with it; plan again where a gc took what was relied on."""
+        looked = None if job.moving is None else job.moving.looked
         for last in (False,) * (_TRIES - 1) + (True,):
             transaction = self._storage.transaction()
-            saved = self._put(transaction, job)
+            saved = self._put(transaction, job, looked or self._storage.look())
             try:
                 transaction.commit()
                 return saved
             except ObjectMissing:
+                looked = None
                 if last:
                     raise
         raise AssertionError
 
-    def _put(self, transaction: Transaction, job: _Job) -> Saved:
+    def _put(self, transaction: Transaction, job: _Job, planned: bytes | None) -> Saved:
         # A message that isn't known by its id is written out once, for its hash and for the store.
         condensed = [None if message._id is not None else condense(message) for message in job.messages]
         ids = node_ids(job.messages, job.parent, job.called_by, job.tool_call_id)
-        planned = self._storage.look()
         # What continues a chain is mostly new from its first message on.
-        new = job.parent != ROOT and ids and not self._storage.index.has_node(ids[0])
+        new = job.parent != ROOT and ids and self._is_new(transaction, ids, job.messages)
         saved = Saved(job.parent, ids, 0 if new else self._chains.longest_prefix(ids, looked=True))
         base = saved.at(saved.known)
         if base != ROOT:
@@ -172,11 +176,19 @@ class Saver:
         if not about and ids:
             self._freshen(ids[-1])
         if job.moving is not None and saved.head not in (job.moving.expected, ROOT):
+            transaction.batch.resolved = job.moving.looked
             transaction.move(job.moving.ref, job.moving.expected, saved.head, job.moving.reason)
         if job.asking is None or _is_resend(job.asking, saved):
             return saved
         call = _put_call(transaction, job.asking, saved, now)
         return Saved(saved.parent, saved.ids, saved.known, call)
+
+    def _is_new(self, transaction: Transaction, ids: Sequence[NodeId], messages: Sequence[Message]) -> bool:
+        """Whether no node of a chain is stored, asked together with its messages."""
+        asked: list[tuple[Kind, Oid]] = [(Kind.NODE, ids[0])]
+        asked += [(Kind.MESSAGE, message_content_hash(each)) for each in messages[:_ASKED_AT_ONCE]]
+        transaction.batch.absent = self._storage.index.absent(asked)
+        return asked[0] in transaction.batch.absent
 
     def _freshen(self, node: NodeId) -> None:
         """Make what holds a node young again: a history that is sent again must outlive gc's grace period."""
@@ -186,8 +198,7 @@ class Saver:
             self._storage.files.touch(name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(NamedTuple):
     messages: Sequence[Message]
     parent: NodeId
     called_by: NodeId | None
@@ -198,8 +209,8 @@ class _Job:
 
     def node(self, saved: Saved, i: int, message: MessageId) -> Node:
         """The node of the i-th message."""
-        if i:
-            return Node.trusted(saved.ids[i - 1], message)
+        if i or (self.called_by is None and is_oid(self.parent)):
+            return Node.trusted(saved.ids[i - 1] if i else self.parent, message)
         return Node(self.parent, message, self.called_by, self.tool_call_id)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from objstore.arrival import Arrival, place_loose, place_packed
@@ -23,8 +23,9 @@ from objstore.collector import paused
 from objstore.config import CONFIG, Config, config_text, read_config
 from objstore.engine import LOCK, Clock, Engine
 from objstore.frames import FAST_LEVEL, compress, decompress, enframe
-from objstore.journal import Position, StoredObject
-from objstore.journal import Record as JournalRecord
+from objstore.journal import Position
+from objstore.journalrecord import Record as JournalRecord
+from objstore.journalrecord import StoredObject
 from objstore.kinds import KINDS, Kind
 from objstore.limits import (
     JOURNAL_CHECKPOINT_BYTES,
@@ -39,7 +40,7 @@ from objstore.pack import PACK_FOLDER, Placed, Written, pack_name, publish
 from objstore.packing import write_in_order
 from objstore.packwriter import PackWriter
 from objstore.records import Call, check_time
-from objstore.scan import Notice, Progress, admit, adopt_pack, loose_arrivals
+from objstore.scan import Notice, Progress, admit, adopt_pack, loose_arrivals, value_of
 from refs.errors import (
     CorruptFile,
     DagError,
@@ -49,7 +50,7 @@ from refs.errors import (
 )
 from refs.files import Files
 from refs.ids import ROOT, Oid, parse_oid
-from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, check_ref_name, conversation_ref
+from refs.names import CONVERSATIONS, DESCRIPTIONS, TAGS, RefName, check_ref_name, conversation_ref
 from refs.reflog import ReflogEntry
 from refs.store import Move
 
@@ -108,14 +109,15 @@ class Storage(Engine):
         What was committed is durable already. Where another process holds the lock the journal stays as it is.
         """
         self.index.look = lambda _: False
-        if self._recorded and self.journal.size and not self.index.in_memory:
+        if self._recorded and not self.index.in_memory:
             with (
                 contextlib.suppress(DagError),  # closing must not hide what led to it; the journal stays
                 self.files.lock(LOCK, wait=False) as held,
             ):
                 if held:
                     self._catch_up()  # in a forked child what was just committed is the parent's to know
-                    self.checkpoint()
+                    if self.journal.size:
+                        self.checkpoint()
         self.database.close()
         self.index.close()
         self.journal.close()
@@ -145,7 +147,7 @@ class Storage(Engine):
 
     def _commit(self, batch: Batch, packed: dict[tuple[Kind, Oid], bytes] | None) -> None:
         with self.lock():
-            self._check_moves(batch.moves)
+            self._check_moves(batch.moves, batch.resolved)
             # Nobody has committed since it was looked up: it holds as it was found.
             unchanged = batch.planned is not None and batch.planned == self._seen
             new = self._unknown(batch, unchanged)
@@ -171,20 +173,31 @@ class Storage(Engine):
             return [
                 each
                 for each in batch.all()
-                if each.unique or (unchanged and each.kind is Kind.NODE) or not has(each.kind, each.oid)
+                if each.unique
+                or (unchanged and (each.kind is Kind.NODE or (each.kind, each.oid) in batch.absent))
+                or not has(each.kind, each.oid)
             ]
-        new = []
+        new: list[NewObject] = []
         for kind, objects in batch.objects.items():
-            missing = self.index.missing(kind, objects)
-            new += [each for oid, each in objects.items() if oid in missing]
+            if kind is Kind.NODE and unchanged:
+                new += objects.values()
+                continue
+            known = [oid for oid, each in objects.items() if not each.unique]
+            missing = self.index.missing(kind, known)
+            if len(missing) == len(known):
+                new += objects.values()
+            else:
+                new += [each for oid, each in objects.items() if each.unique or oid in missing]
         return new
 
-    def _check_moves(self, moves: Sequence[Move]) -> None:
+    def _check_moves(self, moves: Sequence[Move], resolved: bytes | None = None) -> None:
         for move in moves:
             check_ref_name(move.ref)  # it becomes a path, and may come from anywhere
             if move.new is not None:
                 parse_oid(move.new)
-        self.refs.check(moves)
+        # Where nobody has committed since they were resolved, refs that are there are still where they were.
+        if resolved is None or resolved != self._seen or any(None in (move.expected, move.new) for move in moves):
+            self.refs.check(moves)
 
     def _pack_small(self, new: Sequence[NewObject]) -> dict[tuple[Kind, Oid], bytes] | None:
         """What the journal keeps of each object, or None if they are so large that a pack is better."""
@@ -207,8 +220,8 @@ class Storage(Engine):
             nodes |= batch.relies_on
         self._check_payloads(batch)
         nodes.discard(ROOT)
-        for each in new:
-            needed[each.kind].discard(each.oid)
+        for kind, objects in batch.objects.items():  # what of it isn't new is there
+            needed[kind].difference_update(objects)
         for kind, ids in needed.items():
             if ids:
                 for oid in sorted(self.index.missing(kind, ids)):
@@ -337,19 +350,17 @@ class Storage(Engine):
         """
         with self.lock():
             objects: dict[tuple[Kind, Oid], StoredObject] = {}
+            moved: set[RefName] = set()
             for record, _ in self.journal.records():
                 objects.update({(each.kind, each.oid): each for each in record.objects})
-            loose = [each for each in objects.values() if self._is_loose(each)]
+                moved.update(entry.ref for entry in record.moves)
+            loose = self._in_no_pack(objects.values())
             if len(loose) > SMALL_TRANSACTION_OBJECTS:
-                from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
-
-                self.pack_loose(
-                    [NewObject(e.kind, e.oid, self._raw(e), arrival_of(e).value, e.form) for e in loose]
-                )
+                self.pack_loose([self._opened(each) for each in loose])
                 loose = []
             for each in loose:
                 self._place(each)
-            self._sync_since_checkpoint(loose)
+            self._sync_since_checkpoint(loose, moved)
             self.index.checkpoint()
             self.empty_journal(swept=False)
 
@@ -376,11 +387,14 @@ class Storage(Engine):
                 self.index.link(db)
         return len(arrivals)
 
-    def _is_loose(self, each: StoredObject) -> bool:
-        if each.kind is Kind.PAYLOAD:
-            return False
-        place = self.index.locate(each.kind, each.oid)
-        return place is None or place.pack is None
+    def _in_no_pack(self, objects: Collection[StoredObject]) -> list[StoredObject]:
+        """Those that stand in the journal alone, or in a loose file."""
+        packed = set()
+        for kind in KINDS:
+            rows = self.index.rows_of(kind, [each.oid for each in objects if each.kind is kind])
+            loose = {row for row, _ in self.index.loose_rows(kind)} if rows else set()
+            packed |= {(kind, oid) for oid, row in rows.items() if row not in loose}
+        return [e for e in objects if e.kind is not Kind.PAYLOAD and (e.kind, e.oid) not in packed]
 
     def _place(self, each: StoredObject) -> None:
         """Make an object's loose file; the folder is still to be synced."""
@@ -388,15 +402,20 @@ class Storage(Engine):
         if self.files.read_or_none(name, MAX_STORED_BYTES) != packed:
             self.files.replace(name, packed, sync_folder=False)
 
+    def _opened(self, each: StoredObject) -> NewObject:
+        from objstore.transaction import NewObject  # noqa: PLC0415  only writers need it
+
+        raw = self._raw(each)
+        return NewObject(each.kind, each.oid, raw, value_of(each.kind, each.form, raw), each.form)
+
     def _raw(self, each: StoredObject) -> bytes:
         return decompress(each.packed, MAX_OBJECT_BYTES, loose_name(each.kind, each.oid, each.form))
 
-    def _sync_since_checkpoint(self, loose: Iterable[StoredObject]) -> None:
+    def _sync_since_checkpoint(self, loose: Iterable[StoredObject], moved: Collection[RefName]) -> None:
         """Make durable what the journal's records changed: the names of these loose files, refs, reflog."""
-        names = {entry.ref for record, _ in self.journal.records() for entry in record.moves}
         for folder in sorted({loose_name(each.kind, each.oid).rpartition("/")[0] for each in loose}):
             self.files.sync_dir(folder)
-        self.refs.sync(names)
+        self.refs.sync(moved)
         self.refs.reflog.sync()
 
     def pack_loose(self, objects: Sequence[NewObject], level: int = FAST_LEVEL) -> Written | None:
@@ -409,25 +428,29 @@ class Storage(Engine):
         with self.index.changing() as db:
             first = self.index.add_pack(db, written.pack, written.frames)
             for kind in Kind:
-                self.index.move(
-                    db,
-                    kind,
-                    [(p.oid, place_packed(first + p.frame, p.line)) for p in written.placed if p.kind is kind],
-                )
-        for each in objects:
-            self.files.remove(loose_name(each.kind, each.oid, each.form))
+                places = {p.oid: place_packed(first + p.frame, p.line) for p in written.placed if p.kind is kind}
+                rows = self.index.rows_of(kind, places)
+                self.index.move_rows(db, kind, [(places[oid], row) for oid, row in rows.items()])
+        kinds = {each.kind for each in objects}
+        there = {(kind, oid, form) for kind in kinds for oid, form in list_loose(self.files, kind)}
+        for each in objects:  # most of what was only in the journal never had a file
+            if (each.kind, each.oid, each.form) in there:
+                self.files.remove(loose_name(each.kind, each.oid, each.form))
         return written
 
 
 def _arrivals(new: Iterable[NewObject], placed: Iterable[Placed], first: int) -> list[Arrival]:
     """Objects, most of which stand in a pack whose first frame has the row `first`."""
-    waiting = {(each.kind, each.oid): each for each in new}
+    waiting: dict[Kind, dict[Oid, NewObject]] = {kind: {} for kind in KINDS}
+    for each in new:
+        waiting[each.kind][each.oid] = each
     arrivals = []
     for kind, oid, frame, line in placed:
-        each = waiting.pop((kind, oid), None)
-        if each is not None:  # else it is a copy
-            arrivals.append(Arrival(kind, oid, place_packed(first + frame, line), each.value))
-    arrivals += [Arrival(kind, oid, place_loose(each.form), each.value) for (kind, oid), each in waiting.items()]
+        found = waiting[kind].pop(oid, None)
+        if found is not None:  # else it is a copy
+            arrivals.append(Arrival(kind, oid, place_packed(first + frame, line), found.value))
+    for left in waiting.values():
+        arrivals += [Arrival(each.kind, oid, place_loose(each.form), each.value) for oid, each in left.items()]
     return arrivals
 
 

@@ -227,14 +227,16 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         from objstore.saving import Asking, Moving  # noqa: PLC0415  only writers need it
 
         ref = conversation_ref(name)
+        looked = None
         if isinstance(expected, _Unset):
+            looked = self._storage.look()
             current = self._storage.refs.resolve(ref)
             expected = None if current is None else NodeId(current)
         saved = self._saver.save(
             messages,
             ROOT if expected is None else expected,
             note=note,
-            moving=Moving(ref, expected, reason),
+            moving=Moving(ref, expected, reason, looked),
             asking=None if call is None else Asking(call, 0, name),
         )
         return saved.head
@@ -257,6 +259,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
         if not history:
             return self._known(name), 0
         ids = node_ids(history)
+        looked = self._storage.look()
         head, known = self._saver.continues(name, ids)
         if head is not None and known == len(ids):
             return head, 0
@@ -264,7 +267,7 @@ class Store(StoreCalls, StoreDrafts, StoreSync, StoreUpkeep, StoreViews):
             history[known:],
             ROOT if head is None else head,
             note=note if note is None or isinstance(note, Mapping) else note[known:],
-            moving=Moving(conversation_ref(name), head, reason),
+            moving=Moving(conversation_ref(name), head, reason, looked),
         )
         return saved.head, len(ids) - known
 

@@ -64,9 +64,10 @@ class StoreCalls(StoreBase):
         moving = None
         if conversation is not None:
             ids = node_ids(messages, ROOT, called_by, tool_call_id)
+            looked = self._storage.look()
             expected, known = self._saver.continues(conversation, ids)
             if known < len(ids):
-                moving = Moving(conversation_ref(conversation), expected, "call")
+                moving = Moving(conversation_ref(conversation), expected, "call", looked)
         saved = self._saver.save(
             messages,
             called_by=called_by,

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Final
 
 from objstore.arrival import Value
 from objstore.canonical import Condensed, condense
@@ -26,6 +27,9 @@ from refs.files import Files, Handle
 from refs.ids import CallId, MessageId, NodeId, Oid, PayloadId, parse_oid
 from refs.names import RefName
 from refs.store import Move
+
+_EXACT: Final = frozenset({Kind.MESSAGE, Kind.NODE})
+"""Kinds whose canonical bytes come in memory of their own size."""
 
 
 @dataclass(slots=True)
@@ -52,6 +56,10 @@ class Batch:
     """Nodes that are not in the batch and must still be there when it is committed."""
     planned: bytes | None = None
     """A state of the store (`Storage.look`) in which none of its nodes were stored, and all it relies on was."""
+    absent: set[tuple[Kind, Oid]] = field(default_factory=set)
+    """What was not stored in the state `planned`."""
+    resolved: bytes | None = None
+    """A state of the store in which its moves' refs were where they expect them, and no later."""
 
     @property
     def count(self) -> int:
@@ -65,7 +73,7 @@ class Batch:
     def add(self, new: NewObject) -> None:
         objects = self.objects[new.kind]
         if new.oid not in objects:
-            if new.kind is not Kind.NODE:
+            if new.kind not in _EXACT:
                 # What orjson gives keeps the room it was written in: 4 KiB for 200 bytes, thousands of times.
                 new.raw = bytes(memoryview(new.raw))
             objects[new.oid] = new
@@ -114,6 +122,17 @@ class Transaction:
         oid = node.id
         self.put_known_node(oid, node)
         return oid
+
+    def put_pair(self, message: Message, condensed: Condensed, oid: NodeId, raw: bytes, node: Node) -> None:
+        """A message, and a node of it whose id and canonical bytes have been worked out before."""
+        messages = self.batch.objects[Kind.MESSAGE]
+        if condensed.payloads or len(condensed.raw) > MAX_OBJECT_BYTES:
+            self.put_message(message, condensed)
+        elif condensed.oid not in messages:
+            messages[condensed.oid] = NewObject(Kind.MESSAGE, condensed.oid, condensed.raw)
+        nodes = self.batch.objects[Kind.NODE]
+        if oid not in nodes:
+            nodes[oid] = NewObject(Kind.NODE, oid, raw, node)
 
     def put_known_node(self, oid: NodeId, node: Node) -> None:
         """A node whose id has been worked out before."""

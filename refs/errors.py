@@ -69,6 +69,7 @@ class ObjectMissing(NotFound):
     def __init__(self, kind: str, oid: str) -> None:
         super().__init__(f"no {kind} {oid}")
         self.kind, self.oid = kind, oid
+        self.hint = "if it should be here, 'dag fsck' tells what is wrong, and 'dag reindex' makes the index anew"
 
 
 class NoSuchRef(NotFound):

@@ -67,9 +67,12 @@ class RefStore:
         oid = self._loose.read(name)
         return self._packed.find(name) if oid is None else oid
 
-    def _resolver(self, refs: Iterable[RefName]) -> Callable[[RefName], Oid | None]:
-        """`resolve` for very many, while the lock is held."""
-        packed, loose = self._packed.find_all(refs), set(self._loose.names())
+    def _resolver(self, moves: Iterable[Move]) -> Callable[[RefName], Oid | None]:
+        """`resolve` for the refs of very many moves, while the lock is held."""
+        names = self._taken()
+        refs = [move.ref for move in moves]
+        there = [ref for ref in refs if any(ref in each for each in names)]  # of new conversations none is
+        packed, loose = self._packed.find_all(there), set(self._loose.names()) if there else set()
         return lambda name: self.resolve(name) if name in loose else packed.get(name)
 
     def list(self, prefix: str = "", at: Collection[Oid] | None = None) -> Iterator[tuple[RefName, Oid]]:
@@ -171,7 +174,7 @@ class RefStore:
         """
         if len({move.ref for move in moves}) < len(moves):
             raise ValueError("two moves of one ref")
-        resolve = self.resolve if len(moves) <= MAX_LOOSE_MOVES else self._resolver(move.ref for move in moves)
+        resolve = self.resolve if len(moves) <= MAX_LOOSE_MOVES else self._resolver(moves)
         for move in moves:
             actual = resolve(move.ref)
             if actual != move.expected:
@@ -183,8 +186,12 @@ class RefStore:
 
     def conflict(self, ref: RefName) -> str | None:
         """Why a new ref of this name can't stand beside those that there are, or None. Takes no lock."""
+        return self.conflicts()(ref)
+
+    def conflicts(self) -> Callable[[RefName], str | None]:
+        """`conflict` for many: what other processes change from now on isn't seen."""
         loose, packed = self._taken()
-        return loose.conflict(ref) or packed.conflict(ref)
+        return lambda ref: loose.conflict(ref) or packed.conflict(ref)
 
     def apply(self, moves: Sequence[Move], *, durable: bool = False) -> None:
         """Make every move, whatever is there: doing it again changes nothing. `check` comes before.

@@ -18,6 +18,9 @@ class NameSet:
         for name in names:
             self.add(name)
 
+    def __contains__(self, name: str) -> bool:
+        return self._names.get(fold_key(name)) == name
+
     def add(self, name: str) -> bool:
         """Take a name; False if it (or its twin in another case) is there already."""
         key = fold_key(name)

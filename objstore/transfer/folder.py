@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import BinaryIO, Final
 
 from objstore.config import CONFIG
-from objstore.indexfile import INDEX
+from objstore.indexfile import DAMAGE, INDEX
 from objstore.kinds import Kind
 from objstore.pack import PackReader, Written
 from objstore.scan import Notice, Progress
@@ -124,7 +124,7 @@ def _refuse_code(files: Files) -> None:
     try:
         with contextlib.closing(sqlite3.connect(f"file:{files.path(INDEX)}?mode=ro", uri=True)) as db:
             code = db.execute("SELECT 1 FROM sqlite_master WHERE type IN ('view', 'trigger') LIMIT 1").fetchone()
-    except sqlite3.DatabaseError:
+    except DAMAGE:
         return  # none that can be read: it will be made anew
     if code is not None:
         raise BadTransfer(str(files.root), "its index holds code")

@@ -10,15 +10,15 @@ import contextlib
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 from objstore.index import Index
-from objstore.indexfile import BUSY_MILLISECONDS
+from objstore.indexfile import BUSY_MILLISECONDS, DAMAGE, is_damage
 from objstore.kinds import Kind
-from refs.errors import StorageFailure
+from refs.errors import CorruptFile, DagError, StorageFailure
 from refs.files import Files
 from refs.ids import Oid
 
@@ -53,7 +53,10 @@ class Mark:
 
 
 class Memory:
-    """The file, open. Use from one thread. Raises `StorageFailure`."""
+    """The file, open. Use from one thread.
+
+    Raises `StorageFailure`, and `CorruptFile` once it has removed a damaged one.
+    """
 
     def __init__(self, files: Files, url: str, remote: str) -> None:
         """`remote` is the id that the remote gives itself: only together with the address it names a file."""
@@ -64,12 +67,10 @@ class Memory:
         files.place(name, b"")  # with our permissions: SQLite would make it readable for all
         try:
             self._db = self._open()
-        except sqlite3.OperationalError as error:
-            raise StorageFailure(self._path, OSError(0, str(error))) from error
-        except sqlite3.DatabaseError:  # damaged: it is a cache
-            for suffix in ("", "-journal"):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(self._path + suffix)
+        except DAMAGE as error:
+            if not is_damage(error):
+                raise StorageFailure(self._path, OSError(0, str(error))) from error
+            self._remove()
             files.place(name, b"")
             self._db = self._open()
 
@@ -81,6 +82,7 @@ class Memory:
             db.execute("PRAGMA synchronous=NORMAL")
             for statement in _SCHEMA:
                 db.execute(statement)
+            db.execute("SELECT m.proof, r.proof FROM meta m, ref r LIMIT 1").fetchone()  # those of before had none
         except BaseException:
             db.close()
             raise
@@ -100,8 +102,25 @@ class Memory:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-        except sqlite3.DatabaseError as error:
-            raise StorageFailure(self._path, OSError(0, str(error))) from error
+        except DAMAGE as error:
+            raise self._failure(error) from error
+
+    def _ask(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+        try:
+            return self._db.execute(query, values).fetchall()
+        except DAMAGE as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> DagError:
+        if not is_damage(error):
+            return StorageFailure(self._path, OSError(0, str(error)))
+        self._remove()
+        return CorruptFile(self._path, f"damaged ({error}); it is a cache, and made anew the next time")
+
+    def _remove(self) -> None:
+        for suffix in ("", "-journal"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path + suffix)
 
     # -- how far one side was compared with the other ---------------------------------------------
 
@@ -111,16 +130,16 @@ class Memory:
 
     def covered(self, side: str) -> set[Oid]:
         """The heads up to which a side's histories were compared, with all that hangs on them."""
-        found = self._db.execute("SELECT id FROM covered WHERE side=?", (side,))
-        return {Oid(oid.hex()) for (oid,) in found}
+        found = self._ask("SELECT id FROM covered WHERE side=?", (side,))
+        return _ids(found)
 
     def remember(self, side: str, mark: Mark, heads: Collection[Oid], *, everything: bool) -> None:
         """A comparison has ended, and what was lacking is there. `everything`: no other head counts."""
         with self._changing():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"mark {side}", mark.text()))
+            self._set_meta(f"mark {side}", mark.text())
             if everything:
                 self._db.execute("DELETE FROM covered WHERE side=?", (side,))
-                self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"all {side}", mark.text()))
+                self._set_meta(f"all {side}", mark.text())
             rows = [(side, bytes.fromhex(oid)) for oid in heads]
             self._db.executemany("INSERT OR IGNORE INTO covered VALUES (?, ?)", rows)
 
@@ -129,8 +148,11 @@ class Memory:
         return Mark.parse(self._meta(f"all {side}"))
 
     def _meta(self, key: str) -> str | None:
-        found = self._db.execute("SELECT value FROM meta WHERE key=?", (key,)).fetchone()
-        return None if found is None else found[0]
+        found = self._ask("SELECT value, proof FROM meta WHERE key=?", (key,))
+        return found[0][0] if found and found[0][1] == _proof(key, found[0][0]) else None
+
+    def _set_meta(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", (key, value, _proof(key, value)))
 
     def flag(self, name: str) -> bool:
         """Whether something was noted once and for all."""
@@ -138,7 +160,7 @@ class Memory:
 
     def set_flag(self, name: str) -> None:
         with self._changing():
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, '')", (name,))
+            self._set_meta(name, "")
 
     # -- what an object storage holds -------------------------------------------------------------
 
@@ -150,12 +172,12 @@ class Memory:
             names = {bytes.fromhex(oid[:32]): oid for oid in wanted[start : start + _IDS_AT_ONCE]}
             marks = ",".join("?" * len(names))
             query = f"SELECT id FROM held WHERE kind=? AND id IN ({marks})"
-            found.update(names[name] for (name,) in self._db.execute(query, (_NUMBER[kind], *names)))
+            found.update(names[name] for (name,) in self._ask(query, (_NUMBER[kind], *names)))
         return found
 
     def packs(self) -> set[Oid]:
         """The packs that were taken or sent."""
-        return {Oid(pack.hex()) for (pack,) in self._db.execute("SELECT id FROM pack")}
+        return _ids(self._ask("SELECT id FROM pack"))
 
     def learn(self, packs: Iterable[Oid], ids: Iterable[tuple[Kind, Oid]]) -> None:
         """Packs that are there, and what they hold."""
@@ -168,20 +190,30 @@ class Memory:
 
     def values(self) -> dict[str, tuple[str, str]]:
         """name -> (version, value) of refs as they were last read; an empty value is a deleted ref's."""
-        return {name: (tag, value) for name, tag, value in self._db.execute("SELECT name, tag, value FROM ref")}
+        rows = self._ask("SELECT name, tag, value, proof FROM ref")
+        return {name: (tag, value) for name, tag, value, proof in rows if proof == _proof(name, tag, value)}
 
     def keep_values(self, values: Mapping[str, tuple[str, str]], gone: Iterable[str]) -> None:
         """Refs that were read, and names that are no longer there."""
         with self._changing():
             self._db.executemany("DELETE FROM ref WHERE name=?", [(name,) for name in gone])
-            rows = [(name, tag, value) for name, (tag, value) in values.items()]
-            self._db.executemany("INSERT OR REPLACE INTO ref VALUES (?, ?, ?)", rows)
+            rows = [(name, tag, value, _proof(name, tag, value)) for name, (tag, value) in values.items()]
+            self._db.executemany("INSERT OR REPLACE INTO ref VALUES (?, ?, ?, ?)", rows)
+
+
+def _ids(rows: Iterable[tuple[Any]]) -> set[Oid]:
+    return {Oid(oid.hex()) for (oid,) in rows if isinstance(oid, bytes) and len(oid) == 32}
+
+
+def _proof(*texts: object) -> str:
+    """What goes with values that nothing else would show to be damaged."""
+    return sha256("\0".join(map(str, texts)).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 _SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT, proof TEXT) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS covered(side TEXT, id BLOB, PRIMARY KEY(side, id)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS held(kind INTEGER, id BLOB, PRIMARY KEY(kind, id)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS pack(id BLOB PRIMARY KEY) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS ref(name TEXT PRIMARY KEY, tag TEXT NOT NULL, value TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS ref(name TEXT PRIMARY KEY, tag TEXT, value TEXT, proof TEXT) WITHOUT ROWID",
 )

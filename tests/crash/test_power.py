@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from objstore import engine
+from objstore import engine, journal
 from objstore.attachment import Attachment
 from objstore.findings import Severity
 from objstore.gc import GcOptions
@@ -223,6 +223,14 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_visible(act, base, boo
             disk.apply(op)
         tried.crash(disk, step, story, f"after step {step} ({op})", boot=1)
     tried.tell(act.__name__, len(story.files.ops))
+
+
+@pytest.mark.parametrize("act", [small_commit, first_commit, checkpoint, close], ids=lambda act: act.__name__)
+def test_nothing_is_lost_where_the_journal_has_room_ahead(act, base, boots, tmp_path, monkeypatch):
+    """Records are written over zeros then, and some with zeros behind them."""
+    monkeypatch.setattr(journal, "ROOM_AFTER", 0)
+    monkeypatch.setattr(journal, "ROOM_BYTES", 1500)
+    test_nothing_acknowledged_is_lost_and_nothing_is_half_visible(act, base, boots, tmp_path)
 
 
 @pytest.mark.parametrize("act", [small_commit, large_commit, rename], ids=lambda act: act.__name__)

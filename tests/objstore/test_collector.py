@@ -3,10 +3,11 @@
 import gc
 import os
 import threading
+import weakref
 
 import pytest
 
-from objstore.collector import paused
+from objstore.collector import FULL_EVERY, paused, tidy
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,38 @@ def test_it_is_off_within_and_on_again_behind():
             assert not gc.isenabled()
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+class Cycle:
+    def __init__(self):
+        self.me = self
+
+
+def test_what_was_let_go_within_is_found_when_it_is_asked_to():
+    with paused():
+        gone = weakref.ref(Cycle())
+        assert gone() is not None
+        tidy()
+        assert gone() is None
+
+
+def test_now_and_then_it_looks_at_what_is_old_too():
+    with paused():
+        held = Cycle()
+        gone = weakref.ref(held)
+        tidy()  # it counts as old now
+        del held
+        for _ in range(FULL_EVERY):
+            tidy()
+        assert gone() is None
+
+
+def test_outside_of_a_pause_there_is_nothing_to_tidy(monkeypatch):
+    monkeypatch.setattr(gc, "collect", None)
+    tidy()
+    gc.disable()
+    with paused():
+        tidy()
 
 
 def test_whoever_had_it_off_keeps_it_off():

@@ -1,15 +1,20 @@
 """Transcripts into a store: what an import makes of them the first time, and every time after."""
 
+import gc
 import random
 
 import pytest
 
+from objstore import ingest as module
 from objstore.entrytree import NOWHERE, EntryTree
 from objstore.ingest import CHUNK_ENTRIES, Ingest
 from objstore.kinds import Kind
 from objstore.message import Message, TextPart, ToolCallPart
+from objstore.records import Description
+from objstore.transaction import NewObject
 from objstore.transcripts.model import Entry, Head, SourceCall, Transcript
 from refs.errors import InvalidValue
+from refs.names import description_ref
 from tests.storetools import init_quiet, quiet_store, say, talk, words_of
 
 
@@ -377,6 +382,51 @@ def test_what_was_added_before_an_error_is_kept_once_it_is_flushed(store):
         one.add(Transcript("test", "t", [Entry("a", "nowhere", say("x"))]))
     one.flush()
     assert held(store) == {"test/s": "ab"}
+
+
+def test_of_two_entries_with_one_key_the_first_is_the_one_that_is_named(store):
+    entries = [Entry("1", None, say("a")), Entry("1", None, say("b")), Entry("2", "1", say("c"))]
+    ingest(store, Transcript("test", "s", entries))
+    assert held(store) == {"test/s": "ac"}
+
+
+@pytest.mark.parametrize("there", ["description", "nothing"])
+def test_a_description_that_a_conversation_left_behind_is_replaced(store, there):
+    if there == "description":
+        left = Description(description="test/s", created_at="2026-01-02T03:04:05.678Z", title="old")
+        with store.storage.transaction() as transaction:
+            oid = transaction.put_record(left)
+            transaction.move(description_ref("test/s"), None, oid, "describe")
+    with Ingest(store) as one:
+        one.add(session(*"ab", title="new"))
+    assert one.refused == []
+    assert store.description("test/s").title == "new"
+
+
+def test_an_import_holds_python_s_collector_back_and_lets_it_go(store):
+    with Ingest(store) as one:
+        assert not gc.isenabled()
+        one.add(session(*"ab"))
+    assert gc.isenabled()
+    with pytest.raises(InvalidValue), Ingest(store) as one:
+        one.add(Transcript("test", "t", [Entry("a", "nowhere", say("x"))]))
+    assert gc.isenabled()
+
+
+def test_what_was_committed_is_let_go_of_at_once(store, monkeypatch):
+    """Also in the middle of a session: the peak of memory is one batch, not two."""
+    monkeypatch.setattr(module, "BATCH_OBJECTS", 100)
+    alive = []
+    flush = Ingest.flush
+
+    def watched(self):
+        flush(self)
+        alive.append(sum(isinstance(each, NewObject) for each in gc.get_objects()))
+
+    monkeypatch.setattr(Ingest, "flush", watched)
+    with Ingest(store) as one:
+        one.add(session(*map(str, range(3000))))
+    assert len(alive) > 2 and not any(alive)
 
 
 def test_very_many_branches_cost_no_more_than_their_nodes(store):

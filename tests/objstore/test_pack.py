@@ -202,6 +202,19 @@ def test_a_small_message_of_another_frame_is_written_again_and_a_larger_one_is_n
     )
 
 
+@pytest.mark.parametrize("words", [(30,), (5_000, 90_000, 3, 70_000), (FRAME_BYTES - 700, 100, FRAME_BYTES, 1)])
+def test_a_message_with_its_node_is_written_like_the_two_of_them(files, words):
+    messages = [say("x" * count + str(i % 7)) for i, count in enumerate(words * 20)]
+    with PackWriter(files) as writer:
+        nodes = write_chain(writer, messages)
+        apart = writer.finish()
+    with PackWriter(files) as writer:
+        for message, node in zip(messages, nodes, strict=True):
+            writer.pair(node.message, canonical_message_json(message), node.id, node)
+        together = writer.finish()
+    assert (together.pack, together.placed) == (apart.pack, apart.placed)
+
+
 def test_a_conversation_begins_a_new_frame_once_the_old_one_is_three_quarters_full(files):
     with PackWriter(files) as writer:
         write_chain(writer, [say("a" * (FRAME_BYTES // 2))])

@@ -251,6 +251,21 @@ def test_many_moves_go_into_packed_refs_at_once(store, tmp_path):
     assert (tmp_path / "packed-refs").read_text() == f"# packed-refs sorted\n{expected}"
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_of_many_moves_one_that_is_elsewhere_is_told(store, packed):
+    create(store, "there")
+    if packed:
+        pack(store)
+    many = [Move(conversation_ref(f"new-{n}"), None, oid(n)) for n in range(MANY)]
+    with pytest.raises(RefChanged):
+        store.check([*many, Move(conversation_ref("there"), None, oid(1))])
+    with pytest.raises(RefChanged):
+        store.check([*many, Move(conversation_ref("missing"), oid(1), oid(2))])
+    with pytest.raises(RefExists):
+        store.check([*many, Move(conversation_ref("There"), None, oid(1))])
+    store.check(many)
+
+
 def test_many_moves_take_the_loose_files_out_of_their_way(store, tmp_path):
     moves = filled(store)
     change(store, *[Move(move.ref, move.new, oid(500)) for move in moves[:5]])

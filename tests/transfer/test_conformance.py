@@ -14,7 +14,7 @@ from objstore.message import AttachmentPart, Message, TextPart
 from objstore.pack import PackReader, list_packs
 from objstore.transfer import push as pushing
 from objstore.transfer.report import How
-from refs.errors import NoSuchRef
+from refs.errors import DagError, NoSuchRef
 from refs.ids import ROOT
 from tests.storetools import indexed, say, talk, words_of
 from tests.transfer.parties import folder_place
@@ -419,3 +419,22 @@ def test_the_memory_of_a_remote_is_a_plain_cache_beside_the_store(alice):
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     assert list(alice.store.fsck()) == []
+
+
+def test_no_byte_of_the_memory_of_a_remote_brings_an_unknown_error_and_a_damaged_one_is_made_anew(alice, bob):
+    alice.store.commit("trip", talk("one"))
+    alice.push("trip")
+    bob.fetch()
+    [path] = (bob.store.path / "sync").glob("*.sqlite")
+    data = path.read_bytes()
+    told = 0
+    for at in [at for at, byte in enumerate(data) if byte][::7]:
+        path.write_bytes(data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :])
+        try:
+            bob.fetch()
+        except DagError as error:
+            told += 1
+            assert path.name in str(error), at
+            bob.fetch()
+    assert told
+    assert ids(bob) == ids(alice)
