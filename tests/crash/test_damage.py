@@ -75,7 +75,8 @@ def test_no_byte_of_a_pack_can_change_what_is_read(store, tmp_path):
     assert store.load_chain(head) == true
     # The seek table isn't needed to read what the index knows: all of the frame is.
     unneeded = len(data) - store.storage.index.locate(Kind.NODE, head).size
-    assert good <= 3 * unneeded + 4, "and the bits that zstd doesn't use"
+    # Beside them only bits that zstd does not use: reserved ones, and those that fill up the tables' last bytes.
+    assert good <= 3 * unneeded + 8
 
 
 def test_no_byte_of_a_pack_brings_something_wrong_into_a_new_index(store, tmp_path):
