@@ -26,7 +26,7 @@ _PLAIN: Final = Form.PLAIN  # looking up a member of an enum costs a quarter of 
 _LINE_BYTES: Final = 256
 """Memory a line takes beside its own bytes, once its id is known and it stands in a run."""
 _PAIR_BYTES: Final = 24
-_MOST_PAIRS: Final = 4096
+_MOST_PAIRS: Final = MAX_FRAME_LINES
 PAIRS: dict[bytes, tuple[int | NodeId, int]] = {}
 """What short node lines hold. Nearly all are among a few: `{"node":[2,1]}`, `{"node":["root",1]}`, …
 

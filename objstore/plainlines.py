@@ -34,16 +34,19 @@ def plain_note(frame: Frame, at: int) -> tuple[Oid, Note] | None:
     known = frame.nodes
     told: dict[str, dict[str, Json]] = {}
     for entry in value["nodes"]:
-        if type(entry) is not list or len(entry) != 2:
+        if type(entry) is not list or len(entry) < 2:
             return None
-        reference, about = entry
+        reference, *said = entry
+        nodes: list[str | None]
         if type(reference) is int:
-            node = known.get(at - reference) if reference > 0 else None
+            first = at - reference
+            nodes = [known.get(line) for line in range(first, first + len(said))]
         else:
-            node = reference if is_oid(reference) else None
-        if node is None or type(about) is not dict or not _ATOMS.issuperset(map(type, about.values())):
-            return None
-        told[node] = about
+            nodes = [reference] if len(said) == 1 and is_oid(reference) else [None]
+        for node, about in zip(nodes, said, strict=False):
+            if node is None or type(about) is not dict or not _ATOMS.issuperset(map(type, about.values())):
+                return None
+            told[node] = about
     value["nodes"] = told
     try:
         note = Note.trusted(check_ulid(value["note"], "note"), check_time(value["at"], "at"), told)

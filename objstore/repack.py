@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from objstore.arrival import LINES_PER_FRAME, Arrival, Value
+from objstore.arrival import LINES_PER_FRAME
 from objstore.database import oid_in, record_oid
 from objstore.kinds import Kind
-from objstore.limits import GIB, MAX_FRAME_LINES
+from objstore.limits import GIB
 from objstore.loose import Form
 from objstore.mark import Graph, Live
 from objstore.node import Node
@@ -20,17 +20,17 @@ from objstore.pack import PackReader, Placed, Written, pack_name
 from objstore.packframe import Frame
 from objstore.packorder import packing_order
 from objstore.packwriter import PackWriter
+from objstore.plainlines import plain_note
 from objstore.records import Note
-from objstore.scan import frame_arrivals, value_of
+from objstore.scan import frame_arrivals
 from objstore.storage import Storage
 from refs.errors import CorruptFile, CorruptObject
 from refs.files import Files
 from refs.ids import Oid
 
+_ROWS_AT_ONCE: Final = 4096
 PACK_TARGET_BYTES: Final = GIB
 """Uncompressed bytes after which another pack is begun."""
-_LINES_HELD: Final = 2 * MAX_FRAME_LINES
-"""Objects that are kept beside the frames they were read from: about 15 MB."""
 
 
 class Picker:
@@ -125,57 +125,6 @@ class NewPack:
     """sha256 over the ids of all lines."""
 
 
-class _Frames:
-    """Objects where they stand in packs, those of a frame worked out together."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._held: dict[int, tuple[Frame, list[Arrival]]] = {}
-        self._lines = 0
-
-    def read(self, kind: Kind, loc: int) -> tuple[Oid, Node | tuple[Form, bytes, Value]]:
-        """What stands at a place; `FileNotFoundError` if its pack is gone."""
-        number, line = divmod(loc, LINES_PER_FRAME)
-        frame, arrivals = self._held.get(number) or self._open(number, loc)
-        frame.line(line)  # there is one
-        found, oid, _, value = arrivals[line]
-        if found is not kind:
-            raise frame.bad(line, f"not a {kind}")
-        if isinstance(value, Node):
-            return oid, value
-        if kind is Kind.MESSAGE:
-            _, form, raw = frame.message(line)
-            return oid, (form, raw, None)
-        raw = value.canonical() if isinstance(value, Note) else b""
-        return oid, (Form.PLAIN, raw if record_oid(raw) == oid else frame.record(line)[1], value)
-
-    def _open(self, number: int, loc: int) -> tuple[Frame, list[Arrival]]:
-        frame = self._storage.database.frame(self._storage.index.location(loc))
-        held = frame, _objects(frame)
-        self._lines += len(held[1])
-        if self._lines > _LINES_HELD:
-            self._held.clear()
-            self._lines = len(held[1])
-        self._held[number] = held
-        return held
-
-
-def _objects(frame: Frame) -> list[Arrival]:
-    """The object of each line."""
-    try:
-        return frame_arrivals(frame, 0)
-    except CorruptObject:  # a record that perhaps a later version understands: it is copied as it is
-        return [_object(frame, at) for at in range(len(frame.lines))]
-
-
-def _object(frame: Frame, at: int) -> Arrival:
-    kind = frame.kind(at)
-    if kind is Kind.NODE:
-        node, node_id = frame.node_and_oid(at)
-        return Arrival(kind, node_id, at, node)
-    return Arrival(kind, oid_in(frame, kind, at), at)
-
-
 class Packer:
     """Reads objects where they stand and writes them into packs of bearable size, under temporary names.
 
@@ -187,8 +136,8 @@ class Packer:
         self._writer: PackWriter | None = None
         self._pack = NewPack(Written("", [], [], 0), None)
         self._check = sha256()
-        self._frames = _Frames(storage)
         self._waiting: dict[tuple[Kind, Oid], int] = {}
+        self._rows: dict[Kind, dict[Oid, int]] = {kind: {} for kind in Kind}
         self.age: float | None = None
         self.packs: list[NewPack] = []
 
@@ -213,6 +162,11 @@ class Packer:
         database = self._storage.database
         oid, value = self._read(kind, row, loc)
         self._waiting[kind, oid] = row
+        rows = self._rows[kind]
+        if rows.setdefault(oid, row) != row:
+            raise self._misled(kind)
+        if len(rows) >= _ROWS_AT_ONCE:
+            self._check_rows(kind)
         if isinstance(value, Node):
             node = value
             if starts:
@@ -224,6 +178,16 @@ class Packer:
             self._writer.record(kind, oid, value[1], value[2])
         self._note_places(self._writer.drain())
 
+    def _check_rows(self, kind: Kind) -> None:
+        """Whether what was read is what the index has in these rows: else something would be lost for another."""
+        rows, self._rows[kind] = self._rows[kind], {}
+        if self._storage.index.rows_of(kind, rows) != rows:
+            raise self._misled(kind)
+
+    def _misled(self, kind: Kind) -> CorruptFile:
+        reason = f"it says wrongly where a {kind} stands; nothing was deleted, and 'dag reindex' makes it anew"
+        return CorruptFile(self._storage.index.path, reason)
+
     def _note_places(self, placed: Iterable[Placed]) -> None:
         """What was written where; copies of messages beside the object itself are only checked."""
         for kind, oid, frame, line in placed:
@@ -233,23 +197,34 @@ class Packer:
                 self._pack.rows[kind].append(row)
                 self._pack.places[kind].append(frame * LINES_PER_FRAME + line)
 
-    def _read(self, kind: Kind, row: int, loc: int) -> tuple[Oid, Node | tuple[Form, bytes, Value]]:
+    def _read(self, kind: Kind, row: int, loc: int) -> tuple[Oid, Node | tuple[Form, bytes, Note | None]]:
         """The id of an object, and what is written of it: a node, or its form, bytes and perhaps value."""
         database = self._storage.database
         # Another process may have moved it meanwhile: then the database finds it by its id.
         with contextlib.suppress(FileNotFoundError):
-            if loc >= 0:
-                return self._frames.read(kind, loc)
+            place = self._storage.index.location(loc)
+            if place.pack is not None:
+                frame = database.frame(place)
+                if kind is Kind.NODE:
+                    node, node_id = frame.node_and_oid(place.line)
+                    return node_id, node
+                if kind is Kind.MESSAGE:
+                    oid, form, raw = frame.message(place.line)
+                    return oid, (form, raw, None)
+                short = plain_note(frame, place.line) if kind is Kind.NOTE else None
+                if short is not None:
+                    return short[0], (Form.PLAIN, short[1].canonical(), short[1])
+                raw = frame.record(place.line)[1]
+                return record_oid(raw), (Form.PLAIN, raw, None)
         oid = database.oid_of(kind, row, loc)
-        if kind is Kind.NODE:
-            return oid, database.node(oid)
-        form, raw = database.read(kind, oid)
-        return oid, (form, raw, value_of(kind, form, raw) if kind is Kind.NOTE else None)
+        return oid, database.node(oid) if kind is Kind.NODE else (*database.read(kind, oid), None)
 
     def seal(self) -> None:
         """Close the pack that is being written, and read it back."""
         if self._writer is None:
             return
+        for kind in Kind:
+            self._check_rows(kind)
         written = self._writer.seal()
         if written is not None:
             self._note_places(written.placed)
@@ -267,8 +242,16 @@ def verify(files: Files, pack: NewPack) -> None:
         check = sha256()
         for offset, size in reader.frames():
             frame = reader.frame(offset, size)
-            check.update("".join([each.oid for each in _objects(frame)]).encode("ascii"))
+            check.update("".join(_ids(frame)).encode("ascii"))
         if not reader.verify_name() or check.digest() != pack.check:
             raise CorruptFile(pack_name(written.pack), "it was not written as it was meant; nothing was deleted")
     finally:
         reader.close()
+
+
+def _ids(frame: Frame) -> list[Oid]:
+    """What each line stands for."""
+    try:
+        return [each.oid for each in frame_arrivals(frame, 0)]
+    except CorruptObject:  # a record that perhaps a later version understands: it was copied as it is
+        return [oid_in(frame, frame.kind(line), line) for line in range(len(frame.lines))]
