@@ -7,6 +7,7 @@ so a million nodes are a few arrays.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,15 @@ def without(marks: bytearray, other: bytearray) -> bytearray:
     """What is marked in `marks` and not in `other`, which is as long."""
     left = int.from_bytes(marks) & ~int.from_bytes(other)
     return bytearray(left.to_bytes(len(marks)))
+
+
+@contextlib.contextmanager
+def _fitting(path: str) -> Iterator[None]:
+    """A damaged index may name rows that no table has."""
+    try:
+        yield
+    except (IndexError, TypeError, OverflowError) as error:
+        raise CorruptFile(path, f"a row that isn't there is named ({error}); run 'dag fsck'") from error
 
 
 class Live:
@@ -70,8 +80,9 @@ class Graph:
     """All edges of a store at one moment. Row 0 is none, and the parent of every first node."""
 
     def __init__(self, index: Index) -> None:
+        """Raises `CorruptFile` where the tables don't fit each other."""
         self._path = index.path
-        with index.reading() as db:
+        with _fitting(index.path), index.reading() as db:
             db.execute("BEGIN")
             try:
                 self.there: dict[Kind, bytearray] = {}
@@ -158,6 +169,11 @@ class Graph:
         Raises `CorruptFile` if a node's parent or message isn't there: nothing is deleted on doubt.
         """
         live = Live(self) if live is None else live
+        with _fitting(self._path):
+            self._mark_all(roots, live)
+        return live
+
+    def _mark_all(self, roots: Mapping[Kind, Iterable[int]], live: Live) -> None:
         todo: list[int] = []
         for kind, rows in roots.items():
             if kind is Kind.NODE:
@@ -178,7 +194,6 @@ class Graph:
             if live.rows[Kind.MESSAGE][message]:
                 for payload in payloads:
                     live.rows[Kind.PAYLOAD][payload] = 1
-        return live
 
     def _mark_chains(self, todo: list[int], live: Live) -> None:
         """Walk from each node to its first, and from there to what else they keep, until all is marked."""

@@ -15,6 +15,8 @@ import orjson
 
 from refs.errors import CorruptFile
 
+_ROOM: Final = 256
+"""Rows that gc has left empty, to one that there is: what more room is asked for is damage."""
 ROWS_AT_ONCE: Final = 1 << 16
 """Few enough for their lists to take little memory beside the arrays."""
 
@@ -26,7 +28,9 @@ def read_whole(
 
     Raises `CorruptFile` naming `path` where a column holds anything but integers.
     """
-    size: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {table}").fetchone()[0]
+    size, rows_there = db.execute(f"SELECT coalesce(max(row), 0) + 1, count(*) FROM {table}").fetchone()
+    if size > _ROOM * (rows_there + ROWS_AT_ONCE):
+        raise CorruptFile(path, f"the table {table} of the index has a row of an impossible number")
     there = bytearray(size)
     columns: list[array[int]] = [array("q", [0]) * size for _ in names]
     lists = ", ".join(f"group_concat({name})" for name in ("row", *names))

@@ -17,6 +17,7 @@ from objstore.gc import GcOptions
 from objstore.jsonvalue import dumps
 from objstore.kinds import Kind
 from objstore.loose import loose_name
+from objstore.newcall import NewCall
 from objstore.packwriter import PackWriter
 from objstore.store import Store
 from refs.errors import CorruptFile, CorruptObject, DagError
@@ -548,11 +549,17 @@ def test_a_live_object_that_cannot_be_read_stops_it(store, kind):
         "UPDATE node SET parent = -1 WHERE row = 2",
         "UPDATE node SET message = -1 WHERE row = 2",
         "UPDATE node SET message = 'one' WHERE row = 2",
+        "UPDATE node SET row = 1 << 40 WHERE row = 3",
+        "UPDATE note_run SET note = 1000",
+        "UPDATE note_run SET note = 'one'",
+        "UPDATE call_edge SET asked = 'one'",
+        "UPDATE call_edge SET call = 1000",
+        "UPDATE call_edge SET instructions = 1000",
     ],
 )
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_an_index_in_which_a_live_chain_leads_nowhere_stops_it(store, damage, dry_run):
-    store.commit("main", [said("one"), said("two"), said("three")])
+    store.commit("main", [said("one"), said("two"), said("three")], call=NewCall(model="m"))
     saved_alone(store, said("garbage"))
     store.pack()
     with store.storage.index.changing() as db:
