@@ -22,7 +22,7 @@ _TURN: Final = """\
 a turn here also hashes what is said, checks what it builds on, moves a ref, logs the move and notes the time,
 where the other inserts rows. Tried, and kept: one record in a journal and no file, room written ahead in it, one
 statement for what a turn brings, rows of the index by the hundred, small objects not compressed. What is left is
-one fdatasync and Python, which runs half as fast again just after the processor slept through a sync."""
+one fdatasync and Python, which runs a third slower just after the processor slept through a sync."""
 _PACKS: Final = """\
 the corpus repeats itself over longer distances than a frame, which is what a cold load unpacks. Tried, and kept:
 each kind of line by itself, conversations that share a message side by side. Tried: larger frames, which are a
