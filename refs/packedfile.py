@@ -236,9 +236,12 @@ class MemberFile:
             return None
         if not 0 <= at <= len(data) // 2:
             at, data = 0, self.handle.read_at(begin, _LOOK_BYTES)
+        size = member_size(data[at:])
+        if not 0 < size <= self._end - begin:  # else a bisection would go round in circles
+            raise self._corrupt_at(begin, ValueError("not a gzip member"))
         try:
             line = first_bytes(data[at:], _MAX_LINE_BYTES).partition(b"\n")[0]
-            return _Seen(begin, begin + member_size(data[at:]), parse(line, b"")[0])
+            return _Seen(begin, begin + size, parse(line, b"")[0])
         except ValueError as error:
             raise self._corrupt_at(begin, error) from None
 

@@ -275,3 +275,20 @@ def test_a_lookup_and_a_listing_hold_little_in_memory(packed):
         assert tracemalloc.get_traced_memory()[1] < 700_000  # 3.7 MB of lines
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("says", [1, 2, 20, 0xFFFF])
+def test_a_member_that_says_another_size_sends_nobody_round_in_circles(packed, path, tmp_path, says):
+    packed.rewrite(values())
+    parts = members(path)
+    for number in range(1, len(parts)):
+        part = parts[number]
+        wrong = part[: len(MAGIC)] + (says - 1).to_bytes(2, "little") + part[len(MAGIC) + 2 :]
+        path.write_bytes(b"".join([*parts[:number], wrong, *parts[number + 1 :], END]))
+        with contextlib.closing(PackedRefs(Files(tmp_path))) as damaged:
+            for n in range(0, 2 * COUNT, 37):
+                with contextlib.suppress(CorruptFile):
+                    assert damaged.find(named(n)) == values().get(named(n))
+            with pytest.raises(CorruptFile):
+                list(damaged.items())
