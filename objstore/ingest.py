@@ -153,7 +153,7 @@ class Ingest:
         """Put what is new of some entries, with notes; their places go into `tree`."""
         made = []
         parents: dict[NodeId, NodeId] = {}
-        if not self._pending:
+        if not self._pending:  # before the first look at what is there
             self._transaction.batch.planned = self._store.storage.look()
         place, oid = NOWHERE, ROOT
         for entry, condensed in chunk:

@@ -151,15 +151,23 @@ class Journal:
             raise LimitExceeded("a transaction", len(data), MAX_JOURNAL_RECORD_BYTES)
         end = start + len(data)
         self._appends += 1
-        if self._appends > ROOM_AFTER and end > handle.size():
-            data = data.ljust(len(data) + ROOM_BYTES, b"\0")
         try:
-            handle.write_at(start, data)
+            if self._appends > ROOM_AFTER and end > handle.size():
+                self._write_with_room(handle, data)
+            else:
+                handle.write_at(start, data)
             handle.sync()
         except BaseException:
             self.cut()
             raise
         return Position(header.id.hex(), end)
+
+    def _write_with_room(self, handle: Handle, data: bytes) -> None:
+        try:
+            handle.write_at(self._start, data.ljust(len(data) + ROOM_BYTES, b"\0"))
+        except StorageFailure:  # on a disk that is nearly full the record itself may fit
+            handle.truncate(self._start)
+            handle.write_at(self._start, data)
 
     def find(self, kind: Kind, oid: Oid) -> StoredObject | None:
         """An object that stands here, or None. Needs no lock: another process may empty the journal meanwhile."""

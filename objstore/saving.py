@@ -162,7 +162,7 @@ class Saver:
         if base != ROOT:
             transaction.rely_on(base)
         if saved.known or base == ROOT or self._storage.index.has(Kind.NODE, base):
-            transaction.batch.planned = planned
+            transaction.batch.planned, transaction.batch.held = planned, True
         about: dict[str, Mapping[str, Json]] = {}
         for i in range(saved.known, len(ids)):
             message = transaction.put_message(job.messages[i], condensed[i])

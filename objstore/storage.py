@@ -151,7 +151,7 @@ class Storage(Engine):
             # Nobody has committed since it was looked up: it holds as it was found.
             unchanged = batch.planned is not None and batch.planned == self._seen
             new = self._unknown(batch, unchanged)
-            self._check_edges(batch, new, unchanged)
+            self._check_edges(batch, new, unchanged and batch.held)
             if not new and not batch.moves:
                 return
             now = check_time(self.clock(), "the clock's time")
@@ -205,8 +205,11 @@ class Storage(Engine):
         packed = {(each.kind, each.oid): enframe(each.raw) if each.raw else b"" for each in new}
         return packed if sum(map(len, packed.values())) <= SMALL_TRANSACTION_BYTES else None
 
-    def _check_edges(self, batch: Batch, new: Sequence[NewObject], unchanged: bool = False) -> None:
-        """Whether all that new nodes and refs build on is stored or comes with them: gc may have been here."""
+    def _check_edges(self, batch: Batch, new: Sequence[NewObject], held: bool = False) -> None:
+        """Whether all that new nodes and refs build on is stored or comes with them: gc may have been here.
+
+        `held`: nothing that the batch relies on can have gone.
+        """
         needed = _edges(new)
         nodes = needed[Kind.NODE]
         for move in batch.moves:
@@ -214,7 +217,7 @@ class Storage(Engine):
                 needed[Kind.DESCRIPTION].add(move.new)
             elif move.new is not None and move.ref.startswith((CONVERSATIONS, TAGS)):
                 nodes.add(move.new)
-        if unchanged:
+        if held:
             nodes -= batch.relies_on
         else:
             nodes |= batch.relies_on

@@ -55,7 +55,9 @@ class Batch:
     relies_on: set[NodeId] = field(default_factory=set)
     """Nodes that are not in the batch and must still be there when it is committed."""
     planned: bytes | None = None
-    """A state of the store (`Storage.look`) in which none of its nodes were stored, and all it relies on was."""
+    """A state of the store (`Storage.look`) in which none of its nodes were stored."""
+    held: bool = False
+    """Whether all that it relies on was stored in the state `planned`."""
     absent: set[tuple[Kind, Oid]] = field(default_factory=set)
     """What was not stored in the state `planned`."""
     resolved: bytes | None = None

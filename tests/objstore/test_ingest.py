@@ -2,18 +2,20 @@
 
 import gc
 import random
+import time
 
 import pytest
 
 from objstore import ingest as module
 from objstore.entrytree import NOWHERE, EntryTree
+from objstore.gc import GcOptions
 from objstore.ingest import CHUNK_ENTRIES, Ingest
 from objstore.kinds import Kind
 from objstore.message import Message, TextPart, ToolCallPart
 from objstore.records import Description
 from objstore.transaction import NewObject
 from objstore.transcripts.model import Entry, Head, SourceCall, Transcript
-from refs.errors import InvalidValue
+from refs.errors import InvalidValue, ObjectMissing
 from refs.names import description_ref
 from tests.storetools import init_quiet, quiet_store, say, talk, words_of
 
@@ -373,6 +375,19 @@ def test_a_conversation_that_somebody_else_moves_meanwhile_is_left_alone_and_the
             other.commit("test/s", [say("mine")])
     assert [error.name for error in one.refused] == ["refs/conversations/test/s"]
     assert held(store) == {"test/s": "abmine", "test/t": "abc"}
+
+
+def test_no_ref_is_set_to_what_a_gc_took_meanwhile(store, tmp_path):
+    ingest(store, session(*"ab"))
+    store.delete("test/s")
+    later = time.time() + 3600
+    with pytest.raises(ObjectMissing), Ingest(store) as one:
+        one.add(session(*"ab"))  # all of it is here still
+        with quiet_store(tmp_path / "store") as other:
+            other.gc(GcOptions(prune_before=later, now=later, reflog_before=later))
+        one.add(session(*"cd", id="t"))
+    assert held(store) == {}
+    assert list(store.fsck()) == []
 
 
 def test_what_was_added_before_an_error_is_kept_once_it_is_flushed(store):

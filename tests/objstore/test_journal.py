@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 
 import pytest
 
 from objstore.fsck import Level, check
 from objstore.journal import ROOM_AFTER, ROOM_BYTES
-from refs.errors import RefChanged
+from objstore.storage import Storage
+from objstore.store import Store
+from refs.errors import RefChanged, StorageFailure
 from refs.files import Files
-from tests.storetools import init_quiet, picture, quiet_store, talk, words_of
+from tests.storetools import QuietFiles, init_quiet, picture, quiet_store, talk, ticking, words_of
 
 TURNS = 3 * ROOM_AFTER
 
@@ -46,6 +49,28 @@ def test_zeros_come_after_a_few_records_and_go_with_the_process(tmp_path):
         store.commit("main", talk("hello"))
         assert (tmp_path / "store" / "journal").stat().st_size == size
     assert (tmp_path / "store" / "journal").stat().st_size == 256
+
+
+def test_a_disk_without_room_for_the_room_takes_the_record_all_the_same(tmp_path):
+    init_quiet(tmp_path / "store").close()
+    store = Store(Storage.open(Tight(tmp_path / "store"), ticking(), lambda _: None))
+    for turn in range(TURNS):
+        store.commit("main", talk(f"{turn}"))
+    assert ROOM_BYTES > (tmp_path / "store" / "journal").stat().st_size > 256
+    store.storage.index.close()
+    assert list(check(Files(tmp_path / "store"), Level.FULL)) == []
+    with quiet_store(tmp_path / "store") as again:
+        assert len(again.conversation("main").messages()) == TURNS
+
+
+class Tight(QuietFiles):
+    """A disk that takes half of the room, and then is full."""
+
+    def _write(self, name, fd, offset, data):
+        if name == "journal" and len(data) > ROOM_BYTES:
+            super()._write(name, fd, offset, data[: ROOM_BYTES // 2])
+            raise StorageFailure(self.path(name), OSError(errno.ENOSPC, "no space left"))
+        super()._write(name, fd, offset, data)
 
 
 def test_what_is_left_by_a_kill_is_whole_and_goes_on(store, killed):
