@@ -7,10 +7,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from objstore.store import Store
+from objstore.transfer.connect import RETRY_SECONDS
 from objstore.transfer.report import Report
 from refs.errors import RemoteFailure, UnsafeRemote
 from tests.storetools import indexed, say, talk
@@ -47,7 +49,8 @@ def place(tmp_path, request, server):
         region="us-east-1",
         virtual_hosted_style_request=False,
         client_options={"allow_http": True, "timeout": "10s"},
-        retry_config={"max_retries": 0},
+        # As the program has it: a server that has just begun may answer with an error of its own.
+        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
     )
     made = object_place(tmp_path, store, f"s3://team/{request.node.name}")
     yield made
