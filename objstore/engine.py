@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from objstore.catchup import (
     follow_in_memory,
@@ -43,9 +43,6 @@ from refs.ids import Oid
 from refs.names import RefName
 from refs.reflog import ReflogEntry
 from refs.store import Move, RefStore
-
-if TYPE_CHECKING:
-    pass
 
 LOCK: Final = "lock"
 

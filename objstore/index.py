@@ -69,7 +69,7 @@ class Index(IndexFile):
 
     def rows_of(self, kind: Kind, ids: Iterable[Oid]) -> dict[Oid, int]:
         """The rows of those of `ids` that are stored: much cheaper than one after the other."""
-        names = {bytes.fromhex(oid[:32]): oid for oid in ids}
+        names = {key(oid): oid for oid in ids}
         with self.reading() as db:
             if len(names) * _ROWS_A_LOOK_UP >= self._next_row(db, kind):
                 every = db.execute(f"SELECT id, row FROM {kind}_id")
@@ -305,7 +305,7 @@ class Index(IndexFile):
     ) -> list[Arrival]:
         new: dict[bytes, Arrival] = {}
         for arrival in arrivals:
-            new.setdefault(bytes.fromhex(arrival[1][:32]), arrival)
+            new.setdefault(key(arrival[1]), arrival)
         for name in () if all_new else self._known(db, kind, new):
             del new[name]
         first = self._next_row(db, kind)
@@ -394,28 +394,10 @@ class Index(IndexFile):
         return self._arriving.get(kind, {})
 
     def _next_row(self, db: sqlite3.Connection, kind: Kind) -> int:
-        found: int = db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0]
-        return found
-
-    def move(self, db: sqlite3.Connection, kind: Kind, places: Iterable[tuple[Oid, int]]) -> None:
-        """Objects that are known stand somewhere else now."""
-        gone = []
-        for oid, loc in places:
-            found = db.execute(_ROW_OF[kind], (key(oid),)).fetchone()
-            if found is None:
-                continue
-            db.execute(f"UPDATE {kind} SET loc=? WHERE row=?", (loc, found[0]))
-            if loc < 0:
-                db.execute(
-                    "INSERT OR REPLACE INTO loose VALUES (?, ?, ?)",
-                    (_NUMBER[kind], found[0], bytes.fromhex(oid)),
-                )
-            else:
-                gone.append((_NUMBER[kind], found[0]))
-        db.executemany("DELETE FROM loose WHERE kind=? AND row=?", gone)
+        return self._whole(db.execute(f"SELECT coalesce(max(row), 0) + 1 FROM {kind}").fetchone()[0])
 
     def move_rows(self, db: sqlite3.Connection, kind: Kind, places: Iterable[tuple[int, int]]) -> None:
-        """`move` for objects given as (loc, row), all of them into packs."""
+        """Objects, given as (loc, row), stand in packs now."""
         moved = list(places)
         db.executemany(f"UPDATE {kind} SET loc=? WHERE row=?", moved)
         if db.execute(f"SELECT 1 FROM loose WHERE kind={_NUMBER[kind]} LIMIT 1").fetchone():
@@ -425,13 +407,9 @@ class Index(IndexFile):
     def take_from_loose(self, db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
         """What is known as a loose file stands in a pack as well: from now on it is read there."""
         for kind in Kind:
-            if db.execute("SELECT 1 FROM loose WHERE kind=? LIMIT 1", (_NUMBER[kind],)).fetchone():
-                places = [(each.oid, each.loc) for each in arrivals if each.kind is kind]
-                self.move(db, kind, [each for each in places if self._is_loose(db, kind, each[0])])
-
-    def _is_loose(self, db: sqlite3.Connection, kind: Kind, oid: Oid) -> bool:
-        found = db.execute(_LOC_OF[kind], (key(oid),)).fetchone()
-        return found is not None and found[0] < 0
+            places = {each.oid: each.loc for each in arrivals if each.kind is kind}
+            loose = {oid: row for row, oid in self.loose_rows(kind)} if places else {}
+            self.move_rows(db, kind, [(loc, loose[oid]) for oid, loc in places.items() if oid in loose])
 
     def link(self, db: sqlite3.Connection) -> None:
         """Join what came before the objects it names: after a pack was adopted or all was read."""

@@ -28,12 +28,12 @@ from objstore.records import Description, Note, check_time
 from objstore.saving import NODES_PER_NOTE
 from objstore.sourcecalls import call_record
 from objstore.store import Store
-from objstore.transaction import Batch, Transaction
+from objstore.transaction import Batch, NewObject, Transaction
 from objstore.transcripts.model import IMPORTER, Entry, Head, Transcript, Warn
 from refs.errors import Conflict, InvalidValue
 from refs.ids import ROOT, NodeId, Oid
-from refs.names import DESCRIPTIONS, RefName, conversation_ref, description_ref
-from refs.taken import NameSet
+from refs.names import RefName, conversation_ref, description_ref
+from refs.taken import NameSet, Taken
 
 CHUNK_ENTRIES: Final = 1000
 CHUNK_BYTES: Final = 4 * MIB
@@ -82,8 +82,7 @@ class Ingest:
         self._moved: set[RefName] = set()
         self._heads: Heads | None = None
         self._made = NameSet()  # since the last commit
-        self._taken: Callable[[RefName], str | None] | None = None
-        self._left_over: set[str] = set()
+        self._names: Taken | None = None  # of all refs, as of the last commit
         self._held = contextlib.ExitStack()
         self._pending: set[NodeId] = set()
         self.commits = 0
@@ -128,7 +127,7 @@ class Ingest:
         except Conflict:
             self._commit_apart(batch)
         self.commits += 1
-        self._taken = None
+        self._names = None
         del batch
         tidy()
 
@@ -176,7 +175,8 @@ class Ingest:
             done.new += 1
             pending.add(oid)
             if not self._dry_run:
-                self._transaction.put_pair(entry.message, condensed, oid, raw, node)
+                self._transaction.put_message(entry.message, condensed)
+                self._transaction.batch.add(NewObject(Kind.NODE, oid, raw, node))
                 self._bytes += len(condensed.raw)
                 notes.add(oid, entry)
         notes.put()
@@ -234,18 +234,20 @@ class Ingest:
     def _is_free(self, name: str) -> bool:
         """Whether a conversation of this name could stand beside those that there are."""
         ref = conversation_ref(name)
-        if self._taken is None:  # until the next commit: what others make meanwhile is a conflict then
-            self._taken = self._store.storage.refs.conflicts()
-        return self._made.conflict(ref) is None and self._taken(ref) is None
+        return self._made.conflict(ref) is None and self._taken().conflict(ref) is None
+
+    def _taken(self) -> Taken:
+        """The names of all refs. What others make until the next commit is a conflict then."""
+        if self._names is None:
+            self._names = self._store.storage.refs.taken()
+        return self._names
 
     def _known_heads(self) -> Heads:
-        """The heads of all conversations; with them come the names of which there is a description alone."""
+        """The heads of all conversations."""
         if self._heads is None:
             self._heads = Heads()
             for each in self._store.conversations():
                 self._heads.keep(each.name, each.head)
-            refs = (ref.removeprefix(DESCRIPTIONS) for ref, _ in self._store.storage.refs.list(DESCRIPTIONS))
-            self._left_over = {name for name in refs if name not in self._heads}
         return self._heads
 
     def _set_refs(self, transcript: Transcript, tree: EntryTree, done: Ingested) -> None:
@@ -309,14 +311,13 @@ class Ingest:
         ref = description_ref(name)
         if ref in self._moved:
             self.flush()
-        made = name in done.created and name not in self._left_over
-        told = None if made else self._store.storage.refs.resolve(ref)
+        told = self._store.storage.refs.resolve(ref) if self._taken().holds(ref) else None
         if told is not None and name in done.moved:
             held = self._store.description(name)
             last = next(self._store.storage.refs.reflog.entries(ref), None)
             if held is None or held.title == title or not title or last is None or last.reason != _REASON:
                 return
-        description = Description(
+        made = Description(
             description=name,
             created_at=transcript.created_at or tree.first_time() or self._store.storage.clock(),
             title=title or None,
@@ -324,7 +325,7 @@ class Ingest:
             tags=tuple(transcript.tags) or None,
             source={"format": transcript.format, "id": transcript.id, "importer": IMPORTER},
         )
-        oid = self._transaction.put_record(description)
+        oid = self._transaction.put_record(made)
         if oid != told:
             self._moved.add(ref)
             self._transaction.move(ref, told, oid, _REASON)

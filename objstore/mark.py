@@ -116,6 +116,8 @@ class Graph:
         )
         if min(parents) < 0 or min(messages) < 0:
             raise CorruptFile(self._path, "a row below the first; run 'dag fsck'")
+        if max(parents) >= len(parents) or max(messages) >= len(self.there[Kind.MESSAGE]):
+            raise CorruptFile(self._path, "a node names a row that isn't there; run 'dag fsck'")
         self.parent, self.message = parents, messages
         self._caller: dict[int, int] = dict(db.execute("SELECT node, by FROM called"))
         self._called: dict[int, list[int]] = {}

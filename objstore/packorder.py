@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Final
 
+from objstore.kinds import Kind
 from objstore.mark import Graph
 
 _MOST_SHARED: Final = 4
@@ -23,7 +24,7 @@ def packing_order(graph: Graph) -> Iterator[int]:
     order = array("q", graph.in_chain_order())
     starts = array("q")  # where in `order` each chain begins
     chain_of = array("q", [0]) * len(parents)
-    alike, following = array("q", [0]) * (max(messages, default=0) + 1), array("q", [0]) * len(parents)
+    alike, following = array("q", [0]) * len(graph.locs[Kind.MESSAGE]), array("q", [0]) * len(parents)
     uses = array("q", [0]) * len(alike)
     for at, row in enumerate(order):
         if not parents[row]:

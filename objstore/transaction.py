@@ -61,7 +61,7 @@ class Batch:
     absent: set[tuple[Kind, Oid]] = field(default_factory=set)
     """What was not stored in the state `planned`."""
     resolved: bytes | None = None
-    """A state of the store in which its moves' refs were where they expect them, and no later."""
+    """A state of the store after which its moves' refs were found where the moves expect them."""
 
     @property
     def count(self) -> int:
@@ -105,9 +105,13 @@ class Transaction:
     def put_message(self, message: Message, condensed: Condensed | None = None) -> MessageId:
         """A message, if need be with its condensed form; large attachments become payloads at once."""
         condensed = condensed or condense(message)
-        if condensed.oid not in self.batch.objects[Kind.MESSAGE]:
+        messages = self.batch.objects[Kind.MESSAGE]
+        if condensed.oid not in messages:
             if len(condensed.raw) > MAX_OBJECT_BYTES:
                 raise LimitExceeded("a message", len(condensed.raw), MAX_OBJECT_BYTES)
+            if not condensed.payloads:  # nearly always
+                messages[condensed.oid] = NewObject(Kind.MESSAGE, condensed.oid, condensed.raw)
+                return condensed.oid
             for payload, attachment in condensed.payloads:
                 stream = attachment.open()
                 if stream is not None:
@@ -116,25 +120,13 @@ class Transaction:
                 else:
                     self._put_payload(payload, _BytesStream(attachment.content or b""))
             payloads = [payload for payload, _ in condensed.payloads]
-            form = Form.CONDENSED if payloads else Form.PLAIN
-            self.batch.add(NewObject(Kind.MESSAGE, condensed.oid, condensed.raw, payloads or None, form))
+            self.batch.add(NewObject(Kind.MESSAGE, condensed.oid, condensed.raw, payloads, Form.CONDENSED))
         return condensed.oid
 
     def put_node(self, node: Node) -> NodeId:
         oid = node.id
         self.put_known_node(oid, node)
         return oid
-
-    def put_pair(self, message: Message, condensed: Condensed, oid: NodeId, raw: bytes, node: Node) -> None:
-        """A message, and a node of it whose id and canonical bytes have been worked out before."""
-        messages = self.batch.objects[Kind.MESSAGE]
-        if condensed.payloads or len(condensed.raw) > MAX_OBJECT_BYTES:
-            self.put_message(message, condensed)
-        elif condensed.oid not in messages:
-            messages[condensed.oid] = NewObject(Kind.MESSAGE, condensed.oid, condensed.raw)
-        nodes = self.batch.objects[Kind.NODE]
-        if oid not in nodes:
-            nodes[oid] = NewObject(Kind.NODE, oid, raw, node)
 
     def put_known_node(self, oid: NodeId, node: Node) -> None:
         """A node whose id has been worked out before."""

@@ -15,8 +15,9 @@ import orjson
 
 from refs.errors import CorruptFile
 
-_ROOM: Final = 256
-"""Rows that gc has left empty, to one that there is: what more room is asked for is damage."""
+_ANY: Final = 1 << 26
+_ROOM: Final = 64
+"""gc leaves rows empty: up to so many for one that there is, and any number below `_ANY`, are no damage."""
 ROWS_AT_ONCE: Final = 1 << 16
 """Few enough for their lists to take little memory beside the arrays."""
 
@@ -29,8 +30,8 @@ def read_whole(
     Raises `CorruptFile` naming `path` where a column holds anything but integers.
     """
     size, rows_there = db.execute(f"SELECT coalesce(max(row), 0) + 1, count(*) FROM {table}").fetchone()
-    if size > _ROOM * (rows_there + ROWS_AT_ONCE):
-        raise CorruptFile(path, f"the table {table} of the index has a row of an impossible number")
+    if size > max(_ANY, _ROOM * rows_there):
+        raise CorruptFile(path, f"the table {table} has a row of an impossible number; run 'dag reindex'")
     there = bytearray(size)
     columns: list[array[int]] = [array("q", [0]) * size for _ in names]
     lists = ", ".join(f"group_concat({name})" for name in ("row", *names))

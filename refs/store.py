@@ -21,7 +21,7 @@ from refs.loose import LooseRefs
 from refs.names import CONVERSATIONS, RefName, check_ref_name
 from refs.packed import Identity, PackedRefs
 from refs.reflog import Reflog
-from refs.taken import NameSet
+from refs.taken import NameSet, Taken
 
 HEAD: Final = "HEAD"
 STAMP: Final = "refs-stamp"
@@ -69,9 +69,8 @@ class RefStore:
 
     def _resolver(self, moves: Iterable[Move]) -> Callable[[RefName], Oid | None]:
         """`resolve` for the refs of very many moves, while the lock is held."""
-        names = self._taken()
-        refs = [move.ref for move in moves]
-        there = [ref for ref in refs if any(ref in each for each in names)]  # of new conversations none is
+        taken = self.taken()
+        there = [move.ref for move in moves if taken.holds(move.ref)]  # of new conversations none is
         packed, loose = self._packed.find_all(there), set(self._loose.names()) if there else set()
         return lambda name: self.resolve(name) if name in loose else packed.get(name)
 
@@ -190,15 +189,6 @@ class RefStore:
             deleted = [move.ref for move in moves if move.expected is not None and move.new is None]
             self._check_names(created, deleted)
 
-    def conflict(self, ref: RefName) -> str | None:
-        """Why a new ref of this name can't stand beside those that there are, or None. Takes no lock."""
-        return self.conflicts()(ref)
-
-    def conflicts(self) -> Callable[[RefName], str | None]:
-        """`conflict` for many: what other processes change from now on isn't seen."""
-        loose, packed = self._taken()
-        return lambda ref: loose.conflict(ref) or packed.conflict(ref)
-
     def apply(self, moves: Sequence[Move], *, durable: bool = False) -> None:
         """Make every move, whatever is there: doing it again changes nothing. `check` comes before.
 
@@ -275,24 +265,26 @@ class RefStore:
     # -- which names are taken --------------------------------------------------------------------
 
     def _check_names(self, created: Sequence[RefName], deleted: Sequence[RefName]) -> None:
-        loose, packed = self._taken()
-        freed = [(names, ref) for ref in deleted for names in (loose, packed) if names.discard(ref)]
+        taken = self.taken()
+        freed = [(names, ref) for ref in deleted for names in taken if names.discard(ref)]
         added = []
         try:
             for ref in created:
-                conflict = loose.conflict(ref) or packed.conflict(ref)
+                conflict = taken.conflict(ref)
                 if conflict is not None:
                     raise RefExists(ref, conflict)
-                if loose.add(ref):
+                if taken.loose.add(ref):
                     added.append(ref)
         finally:
             for ref in added:
-                loose.discard(ref)
+                taken.loose.discard(ref)
             for names, ref in freed:
                 names.add(ref)
 
-    def _taken(self) -> tuple[NameSet, NameSet]:
+    def taken(self) -> Taken:
         """The names of the loose and of the packed refs, read again only if another process changed them.
+
+        What others change from now on isn't seen in it. Takes no lock.
 
         Folders' times can't tell: two changes within one tick of the clock leave the same time.
         """
@@ -304,7 +296,7 @@ class RefStore:
         if identity != self._packed_identity:
             self._packed_names = NameSet(name for name, _ in self._packed.items())
             self._packed_identity = identity
-        return self._loose_names, self._packed_names
+        return Taken(self._loose_names, self._packed_names)
 
     def _allowed_loose(self) -> Iterator[RefName]:
         for name in self._loose.names():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from refs.names import fold_key
 
@@ -65,6 +66,21 @@ class NameSet:
             if spelling != folder:
                 return f"its folder differs only by case from {spelling!r}"
         return None
+
+
+class Taken(NamedTuple):
+    """The names of a store's loose and packed refs."""
+
+    loose: NameSet
+    packed: NameSet
+
+    def holds(self, name: str) -> bool:
+        """Whether there is a ref of this very name."""
+        return name in self.loose or name in self.packed
+
+    def conflict(self, name: str) -> str | None:
+        """Why a new ref of this name can't stand beside those that there are, or None."""
+        return self.loose.conflict(name) or self.packed.conflict(name)
 
 
 def _folders(name: str) -> Iterator[str]:

@@ -10,11 +10,34 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from objstore.gc import GcOptions
 from objstore.kinds import Kind
+from objstore.newcall import NewCall
 from objstore.store import Store
-from refs.errors import RefChanged, StorageFailure
+from refs.errors import ObjectMissing, RefChanged, StorageFailure
 from refs.ids import ROOT
 from tests.storetools import init_quiet, quiet_store, say, talk, words_of
+
+NEW_CALL = NewCall(model="m")
+
+
+def meddle(monkeypatch, store: Store, act: Callable[[], object]) -> None:
+    """Do something once, between the planning of the store's next transaction and its commit."""
+    begin = store.storage.transaction
+
+    def transaction():
+        made = begin()
+        commit = made.commit
+
+        def late():
+            monkeypatch.undo()
+            act()
+            commit()
+
+        made.commit = late
+        return made
+
+    monkeypatch.setattr(store.storage, "transaction", transaction)
 
 
 @pytest.fixture
@@ -128,6 +151,56 @@ def test_two_objects_on_one_store_see_each_others_changes(store, tmp_path):
         assert words_of(other.conversation("main").messages()) == ["a", "b", "c"]
         store.rename("main", "trip")
         assert [info.name for info in other.conversations()] == ["trip"]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda store: store.commit("main", [say("mine")]),
+        lambda store: store.commit_history("main", [*talk("one"), say("mine")]),
+        lambda store: store.record_exchange(
+            talk("one"), [say("mine")], call=NewCall(model="m"), conversation="main"
+        ),
+    ],
+    ids=["commit", "commit_history", "record_exchange"],
+)
+@pytest.mark.parametrize("there", ["loose", "packed"])
+def test_a_ref_that_moves_between_the_look_at_it_and_the_commit_is_left_where_it_is(
+    store, tmp_path, monkeypatch, act, there
+):
+    store.commit("main", talk("one"))
+    if there == "packed":
+        with store.storage.lock():
+            store.storage.refs.pack()
+
+    with quiet_store(tmp_path / "store") as other:
+        meddle(monkeypatch, store, lambda: other.commit("main", [say("theirs", "assistant")]))
+        with pytest.raises(RefChanged) as caught:
+            act(store)
+    assert words_of(store.conversation("main").messages()) == ["one", "theirs"]
+    assert words_of(store.load_chain(caught.value.stored)) == ["one", "mine"]
+
+
+@pytest.mark.parametrize("behind", ["nothing", "a node"])
+def test_what_another_stores_between_the_look_and_the_commit_is_stored_once(store, tmp_path, monkeypatch, behind):
+    parent = ROOT if behind == "nothing" else store.commit("main", talk("one"))
+    with quiet_store(tmp_path / "store") as other:
+        meddle(monkeypatch, store, lambda: other.save_chain(talk("two", "three"), parent))
+        head = store.save_chain(talk("two", "three"), parent)
+    counts = store.storage.index.counts()
+    assert counts[Kind.NODE] == counts[Kind.MESSAGE] == store.depth(head)
+    assert list(store.fsck()) == []
+
+
+def test_what_a_gc_takes_between_the_look_and_the_commit_is_not_built_on(store, tmp_path, monkeypatch):
+    head = store.save_chain(talk("nobody", "needs this"))
+    later = time.time() + 3600
+    options = GcOptions(prune_before=later, now=later, reflog_before=later)
+    with quiet_store(tmp_path / "store") as other:
+        meddle(monkeypatch, store, lambda: other.gc(options))
+        with pytest.raises(ObjectMissing):
+            store.save_chain(talk("and on"), head)
+    assert list(store.fsck()) == []
 
 
 def test_an_index_that_another_object_made_anew_is_noticed_by_readers_and_writers(store, tmp_path):
