@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -17,7 +18,7 @@ from objstore.transfer.report import Report
 from refs.errors import RemoteFailure, UnsafeRemote
 from tests.storetools import indexed, say, talk
 from tests.transfer.parties import Party, object_place
-from tests.transfer.servers import rclone, seaweed
+from tests.transfer.servers import START_SECONDS, STEADY_ANSWERS, rclone, seaweed
 
 stores = pytest.importorskip("obstore.store", reason="object storage needs the extra 'remote'")
 
@@ -152,6 +153,20 @@ def test_a_server_that_ignores_conditions_is_refused_when_it_is_added(dag, tmp_p
         careless.stop()
 
 
+def wait_for_what_is_stored(party: Party) -> None:
+    """A server that was killed answers before the part of it that holds the bytes has come back."""
+    deadline, well = time.monotonic() + START_SECONDS, 0
+    while well < STEADY_ANSWERS:
+        try:
+            with party.remote() as remote:
+                well += len(dict(remote.refs())) > 0
+        except RemoteFailure:
+            well = 0
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def test_a_server_killed_and_started_again_has_all_that_was_acknowledged(place, server):
     ann, ben = place.party("ann"), place.party("ben")
     for number in range(2):
@@ -164,6 +179,7 @@ def test_a_server_killed_and_started_again_has_all_that_was_acknowledged(place, 
         with pytest.raises(RemoteFailure):
             ben.pull()
         server.start()
+        wait_for_what_is_stored(ann)
         ann.push("trip")
         ben.pull()
         assert indexed(ben.store) == indexed(ann.store)
